@@ -1,0 +1,247 @@
+"""The manifest: everything a runtime must know of a bundle, as small frozen dataclasses.
+
+A **graph** is what the loop calls: one pass at one bucket, static rows, named inputs and outputs. It is a straight
+line of **calls**. A call runs one **unit**, a compiled module, with the weights of one scope
+(`target.layers.7`), so thirty layers are thirty calls of one unit. On Neuron a graph has a single call.
+
+Names of values in a graph: its inputs, the outputs of earlier calls, and `kv.N.k` / `kv.N.v`, the KV pool of layer N,
+[num_blocks, block_size, kv_heads, head_dim], which a call updates in place. Target layers are 0..N-1, draft layers
+follow under the same block table.
+
+A unit's **constant** is bound to the weight `scope + "." + constant.weight` in the layout that the compiled code wants
+(`plain`, or a packed one). Weights are stored once by content, however many units and layouts share them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from runtime.bundle.record import from_json, to_json
+
+FORMAT_VERSION = 1
+
+# A dimension is a number, or the name of one that the caller chooses up to the unit's bound: "context_blocks".
+Dim = int | str
+
+GraphKind = Literal[
+    "target_prefill", "target_verify", "target_decode", "draft_initial_prefill", "draft_initial", "draft_recurrent"
+]
+Axis = Literal["requests", "context"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One value: its name, dtype ("int32", "bfloat16", ...) and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of a compiled unit: its name in the module, the weight it takes, and the layout it wants."""
+
+    name: str
+    weight: str
+    layout: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A compiled module. `artifact` is a path in the bundle; inputs and outputs are in call order.
+
+    `digest` is the key under which the build cache holds it: sha256 over the factors that decide its code.
+    """
+
+    name: str
+    artifact: str
+    digest: str
+    constants: tuple[Constant, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Run `unit` with the weights of `scope` on values named `inputs`; its outputs are then known as `outputs`."""
+
+    unit: str
+    scope: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the builder saw when it ran the compiled graph beside eager PyTorch on the same inputs and weights.
+
+    max_abs_error: over the float outputs and the KV rows written; tokens_equal: of tokens whose eager top-two gap
+    exceeds that error, whether all agree.
+    """
+
+    reference: str
+    max_abs_error: float
+    tokens_equal: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One pass at one bucket. `rows` is requests * tokens per request; `context` is the KV width in tokens."""
+
+    name: str
+    kind: GraphKind
+    requests: int
+    rows: int
+    context: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    calls: tuple[Call, ...]
+    check: Check | None = None
+
+
+@dataclass(frozen=True)
+class WeightRef:
+    """Where one weight lies: a tensor of a safetensors file in the bundle."""
+
+    file: str
+    tensor: str
+
+
+@dataclass(frozen=True)
+class KVGroup:
+    """KV geometry of `layers` consecutive layers, the first of which has index `first_layer`."""
+
+    role: Literal["target", "draft"]
+    first_layer: int
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class KVCache:
+    """One pool of `num_blocks` blocks per layer; block 0 is the null block, where padding rows write."""
+
+    block_size: int
+    num_blocks: int
+    groups: tuple[KVGroup, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that the bundle holds: how the user named it, a digest of its files, and its configuration."""
+
+    reference: str
+    fingerprint: str
+    vocab_size: int
+    hidden_size: int
+    eos_token_ids: tuple[int, ...]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """K and where the auxiliary states are tapped (residual-stream positions: k is the input of layer k).
+
+    row_convention: "feature_i_token_i_plus_1_at_position_i", the only one known to this format.
+    """
+
+    method: Literal["eagle3"]
+    num_speculative_tokens: int
+    aux_layers: tuple[int, ...]
+    row_convention: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_model_len: int
+    max_num_seqs: int
+
+
+@dataclass(frozen=True)
+class Buckets:
+    prefill_tokens: tuple[int, ...]
+    num_seqs: tuple[int, ...]
+    context_tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What greedy speculation promises against plain greedy decoding, and why it may.
+
+    lossless: "exact" when plain decoding runs through target_verify, "near_tie" when it has a graph of its own.
+    bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index).
+    A runtime that promises exactness moves between buckets during decoding only along these axes, and stays in the
+    largest bucket of any other.
+    """
+
+    lossless: Literal["exact", "near_tie"]
+    bitwise_across: tuple[Axis, ...]
+    scripted_patterns: int
+
+
+@dataclass(frozen=True)
+class Requires:
+    """What a host must have before anything native is loaded."""
+
+    backend: str
+    device: str
+    machine: str
+    system: str
+    cpu_features: tuple[str, ...]
+    torch: str
+    amx: bool
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A bundle. `state` is "ready" when every graph is compiled and checked."""
+
+    format_version: int
+    bundle_id: str
+    name: str
+    state: Literal["ready", "lowered"]
+    builder: str
+    dtype: str
+    target: Model
+    draft: Model
+    speculation: Speculation
+    limits: Limits
+    buckets: Buckets
+    kv_cache: KVCache
+    exactness: Exactness
+    requires: Requires
+    toolchain: Mapping[str, str]
+    units: tuple[Unit, ...]
+    graphs: tuple[Graph, ...]
+    weights: Mapping[str, Mapping[str, WeightRef]]
+    files: Mapping[str, FileEntry]
+
+    def dumps(self) -> str:
+        """The manifest as the text of manifest.json; `loads(m.dumps()) == m`."""
+        return json.dumps(to_json(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def with_id(self) -> Manifest:
+        """This manifest with `bundle_id` set to the sha256 over all its other content, files' digests included."""
+        body = to_json(self)
+        del body["bundle_id"]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return from_json(Manifest, {**body, "bundle_id": digest})
+
+
+def loads(data: object) -> Manifest:
+    """A manifest from parsed JSON; raises IntegrityError naming what does not fit."""
+    return from_json(Manifest, data)

@@ -1,0 +1,136 @@
+"""Open a bundle: structure, path safety, sizes and digests, then the host, before anything native is loaded.
+
+The order matters. Each stage reports all of its own mismatches at once; a later stage runs only when the earlier ones
+passed, so that a message is about the cause and not about its consequences. Nothing here imports torch: digests are
+computed while the caller imports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.bundle.errors import Eagle3Error, ErrorGroup, IntegrityError
+from runtime.bundle.host import check_host
+from runtime.bundle.manifest import FORMAT_VERSION, FileEntry, Manifest, loads
+from runtime.bundle.paths import inside
+
+MANIFEST = "manifest.json"
+ROW_CONVENTION = "feature_i_token_i_plus_1_at_position_i"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle on disk."""
+
+    root: Path
+    manifest: Manifest
+
+
+def open_bundle(path: Path, *, verify: bool = True, host: bool = True) -> Bundle:
+    """Read and verify the bundle in folder `path`.
+
+    Args:
+        path: the folder that holds manifest.json.
+        verify: compare every file's sha256; False compares sizes only.
+        host: also check that this machine can run it.
+
+    Raises:
+        IntegrityError: there is no readable manifest, or files are missing, changed or unsafe (exit code 5).
+        HostError: the machine lacks what the bundle requires (exit code 4).
+    """
+    manifest = read_manifest(path)
+    problems = file_problems(path, manifest, verify=verify)
+    if problems:
+        raise ErrorGroup(f"The bundle {path.name} is damaged", problems)
+    if manifest.state != "ready":
+        raise IntegrityError(
+            f"The bundle {path.name} is not finished",
+            expected="state ready",
+            found=f"state {manifest.state}",
+            repair="run eagle3-build with the bundle's configuration on a machine that has the device compiler",
+        )
+    if host:
+        check_host(manifest.requires)
+    return Bundle(path, manifest)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the bundle in folder `path`, its structure checked and nothing else."""
+    file = path / MANIFEST
+    rebuild = "build one with eagle3-build --config FILE.yaml"
+    if not path.is_dir():
+        raise IntegrityError(f"There is no bundle at {path}", expected="a folder", found="nothing", repair=rebuild)
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise IntegrityError(
+            f"{path} is not a bundle", expected=MANIFEST, found="no such file in it", repair=rebuild
+        ) from None
+    except (OSError, ValueError) as error:
+        raise IntegrityError(
+            f"{file} is not readable", expected="JSON text", found=str(error), repair=rebuild
+        ) from None
+    version = data.get("format_version") if isinstance(data, dict) else None
+    if version != FORMAT_VERSION:
+        raise IntegrityError(
+            f"The bundle {path.name} has a format that this version does not read",
+            expected=f"format_version {FORMAT_VERSION}",
+            found=repr(version),
+            repair="rebuild it, or run it with the version of eagle3-run that built it",
+        )
+    manifest = loads(data)
+    if manifest.with_id().bundle_id != manifest.bundle_id:
+        raise IntegrityError(
+            f"The manifest of {path.name} was changed after it was built",
+            expected=f"content with the id {manifest.bundle_id[:16]}",
+            found=f"content with the id {manifest.with_id().bundle_id[:16]}",
+            repair="get the bundle again from where it was built, or rebuild it",
+        )
+    if manifest.speculation.row_convention != ROW_CONVENTION:
+        raise IntegrityError(
+            f"The bundle {path.name} pairs features and tokens in an unknown way",
+            expected=ROW_CONVENTION,
+            found=manifest.speculation.row_convention,
+            repair="rebuild it with this version of eagle3-build",
+        )
+    return manifest
+
+
+def file_problems(path: Path, manifest: Manifest, *, verify: bool = True) -> list[Eagle3Error]:
+    """Everything that is wrong with the files that `manifest` lists: unsafe paths, missing files, sizes, digests."""
+    with ThreadPoolExecutor(max_workers=2) as pool:  # hashlib releases the lock, so two threads use two cores
+        found = pool.map(lambda item: _file_problem(path, *item, verify), manifest.files.items())
+        return [problem for problem in found if problem is not None]
+
+
+def _file_problem(root: Path, relative: str, entry: FileEntry, verify: bool) -> Eagle3Error | None:
+    repair = "get the bundle again from where it was built, or rebuild it with eagle3-build"
+    try:
+        file = inside(root, relative)
+    except IntegrityError as error:
+        return error
+    if not file.is_file():
+        return IntegrityError(f"{relative} is missing", expected=f"{entry.size} bytes", found="no file", repair=repair)
+    size = file.stat().st_size
+    if size != entry.size:
+        return IntegrityError(
+            f"{relative} is changed", expected=f"{entry.size} bytes", found=f"{size} bytes", repair=repair
+        )
+    if verify and (digest := sha256_file(file)) != entry.sha256:
+        return IntegrityError(
+            f"{relative} is changed",
+            expected=f"sha256 {entry.sha256[:16]}",
+            found=f"sha256 {digest[:16]}",
+            repair=repair,
+        )
+    return None
+
+
+def sha256_file(file: Path) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,108 @@
+"""Frozen dataclasses to JSON and back, strictly.
+
+`from_json(T, to_json(x)) == x` for every dataclass T built of str, int, float, bool, None, tuples, string-keyed
+mappings and other such dataclasses. Reading refuses unknown keys, missing keys without a default and wrong types, and
+names the place (`graphs[3].calls[0].unit`), so a damaged or foreign manifest is a sentence and not a traceback.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from runtime.bundle.errors import IntegrityError
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> Any:
+    """`value` as JSON types. Fields that hold their default are written too: a manifest hides nothing."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(kind: type[T], data: object, where: str = "manifest") -> T:
+    """`data` (parsed JSON) as a `kind`.
+
+    Raises:
+        IntegrityError: naming the key path of the first thing that does not fit.
+    """
+    return typing.cast(T, _read(kind, data, where))
+
+
+@functools.cache
+def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
+    hints = typing.get_type_hints(kind)
+    required = {
+        f.name: f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        for f in dataclasses.fields(kind)
+    }
+    return {name: (hints[name], required[name]) for name in required}
+
+
+def _refuse(where: str, expected: str, data: object) -> IntegrityError:
+    found = type(data).__name__ if isinstance(data, dict | list) else repr(data)
+    return IntegrityError(
+        f"{where} is not readable", expected=expected, found=found, repair="rebuild the bundle with eagle3-build"
+    )
+
+
+def _read(kind: Any, data: object, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return _read_record(typing.cast(type, kind), data, where)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(args, data, where)
+    if origin is typing.Literal:
+        if data not in args:
+            raise _refuse(where, " or ".join(map(str, args)), data)
+        return data
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise _refuse(where, "a list", data)
+        return tuple(_read(args[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    if origin in (dict, Mapping):
+        if not isinstance(data, dict):
+            raise _refuse(where, "an object", data)
+        return {key: _read(args[1], item, f"{where}.{key}") for key, item in data.items()}
+    if kind is Any:
+        return data
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+        raise _refuse(where, kind.__name__, data)
+    return data
+
+
+def _read_record(kind: type, data: object, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise _refuse(where, "an object", data)
+    fields = _fields(kind)
+    for key in data:
+        if key not in fields:
+            raise _refuse(f"{where}.{key}", f"one of {', '.join(fields)}", "an unknown key")
+    for key, (_, required) in fields.items():
+        if required and key not in data:
+            raise _refuse(f"{where}.{key}", "a value", "nothing")
+    return kind(**{key: _read(fields[key][0], item, f"{where}.{key}") for key, item in data.items()})
+
+
+def _read_union(options: tuple[Any, ...], data: object, where: str) -> Any:
+    if data is None and type(None) in options:
+        return None
+    remaining = [option for option in options if option is not type(None)]
+    for option in remaining[:-1]:
+        try:
+            return _read(option, data, where)
+        except IntegrityError:
+            continue
+    return _read(remaining[-1], data, where)
