@@ -1,0 +1,170 @@
+"""Operations shared by target and draft: RMSNorm, rotary embedding, paged attention.
+
+Shapes: T rows, R requests with Q = T / R rows each, N query heads, G key/value heads, D head size, B blocks in a
+request's block table, S block size; C = B * S is the context width in tokens.
+
+Numerics follow Hugging Face's order, so that a bf16 target agrees with transformers as far as kernels allow: a residual
+sum is rounded to the model's dtype before the norm reads it, the norm computes in float32 and rounds before it
+multiplies by its weight.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def empty_parameter(*shape: int, dtype: torch.dtype) -> nn.Parameter:
+    """A weight that is filled later, from a checkpoint or with random numbers."""
+    return nn.Parameter(torch.empty(*shape, dtype=dtype), requires_grad=False)
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm over the last dimension, [T, H] -> [T, H]."""
+
+    def __init__(self, size: int, eps: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = empty_parameter(size, dtype=dtype)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        wide = hidden.float()
+        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * normed.to(hidden.dtype)
+
+
+class Linear(nn.Module):
+    """y = x W^T, weight [out, in], no bias."""
+
+    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = empty_parameter(outputs, inputs, dtype=dtype)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return F.linear(rows, self.weight)
+
+
+class Table(nn.Module):
+    """A table read by row: token embeddings, rotary angles, id maps. `weight` is [entries, width] or [entries]."""
+
+    def __init__(self, *shape: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = empty_parameter(*shape, dtype=dtype)
+
+    def forward(self, index: Tensor) -> Tensor:
+        return self.weight[index.long()]
+
+
+def rotary_table(positions: int, head_dim: int, theta: float) -> Tensor:
+    """cos and sin of every position, [positions, D] float32: D/2 cosines, then D/2 sines (default RoPE)."""
+    inverse = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim))
+    angles = torch.outer(torch.arange(positions, dtype=torch.float64), inverse)
+    return torch.cat([angles.cos(), angles.sin()], dim=-1).float()
+
+
+def rotate(heads: Tensor, angles: Tensor) -> Tensor:
+    """Apply rotary embedding, NeoX halves.
+
+    Args:
+        heads: [T, heads, D] in the model's dtype.
+        angles: [T, D] float32, rows of `rotary_table`.
+
+    Returns:
+        [T, heads, D]; the rotation is computed in float32 and rounded once.
+    """
+    half = heads.shape[-1] // 2
+    cos, sin = angles[:, None, :half], angles[:, None, half:]
+    first, second = heads[..., :half].float(), heads[..., half:].float()
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(heads.dtype)
+
+
+def write_kv(pool: Tensor, slot_mapping: Tensor, rows: Tensor) -> None:
+    """Write rows [T, G, D] into pool [blocks, S, G, D] at slots [T], in place."""
+    pool.view(-1, *pool.shape[2:]).index_copy_(0, slot_mapping.long(), rows)
+
+
+def paged_attention(
+    query: Tensor, key_pool: Tensor, value_pool: Tensor, block_table: Tensor, positions: Tensor
+) -> Tensor:
+    """Causal attention of each row over its request's context.
+
+    A row at position p sees the context's entries 0..p. Every row sees at least one (its own), so no softmax is empty,
+    and padding rows, at position 0, see entry 0 of whatever block their table names.
+
+    Args:
+        query: [T, N, D].
+        key_pool, value_pool: [blocks, S, G, D], this pass's rows already written.
+        block_table: [R, B] int32; entries past a request's length name any block, the null block 0 by convention.
+        positions: [T] int32.
+
+    Returns:
+        [T, N * D] in the model's dtype. Scores and softmax are float32.
+    """
+    rows, heads, head_dim = query.shape
+    requests, blocks = block_table.shape
+    block_size, kv_heads = key_pool.shape[1], key_pool.shape[2]
+    per_request, group, context = rows // requests, heads // kv_heads, blocks * block_size
+    # (R, C, G, D): the context of each request, in order of position
+    keys = key_pool[block_table.long()].view(requests, context, kv_heads, head_dim)
+    values = value_pool[block_table.long()].view(requests, context, kv_heads, head_dim)
+    # One product per (request, kv head): all rows of the request times all query heads of the group at once
+    grouped = query.view(requests, per_request, kv_heads, group, head_dim).permute(0, 2, 1, 3, 4)
+    grouped = grouped.reshape(requests * kv_heads, per_request * group, head_dim)
+    scores = torch.bmm(grouped, keys.permute(0, 2, 3, 1).reshape(requests * kv_heads, head_dim, context))
+    scores = scores.float().view(requests, kv_heads, per_request, group, context) * head_dim**-0.5
+    entries = torch.arange(context, device=positions.device, dtype=torch.int32)
+    hidden = entries[None, None, :] > positions.view(requests, per_request, 1)
+    scores = scores.masked_fill(hidden[:, None, :, None, :], float("-inf"))
+    weights = torch.softmax(scores, dim=-1).to(query.dtype).view(requests * kv_heads, per_request * group, context)
+    mixed = torch.bmm(weights, values.permute(0, 2, 1, 3).reshape(requests * kv_heads, context, head_dim))
+    mixed = mixed.view(requests, kv_heads, per_request, group, head_dim).permute(0, 2, 1, 3, 4)
+    return mixed.reshape(rows, heads * head_dim)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with a fused QKV projection over a paged KV pool. No biases."""
+
+    def __init__(
+        self, inputs: int, hidden: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
+        self.qkv_proj = Linear(inputs, (heads + 2 * kv_heads) * head_dim, dtype)
+        self.o_proj = Linear(heads * head_dim, hidden, dtype)
+
+    def forward(
+        self,
+        rows: Tensor,
+        angles: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        block_table: Tensor,
+        key_pool: Tensor,
+        value_pool: Tensor,
+    ) -> Tensor:
+        count, split = rows.shape[0], self.heads * self.head_dim
+        width = self.kv_heads * self.head_dim
+        fused = self.qkv_proj(rows)
+        # Slices, not split: list-split is mis-lowered by one of the target compilers
+        query = fused[:, :split].view(count, self.heads, self.head_dim)
+        key = fused[:, split : split + width].view(count, self.kv_heads, self.head_dim)
+        value = fused[:, split + width :].view(count, self.kv_heads, self.head_dim)
+        write_kv(key_pool, slot_mapping, rotate(key, angles))
+        write_kv(value_pool, slot_mapping, value)
+        query = rotate(query, angles)
+        return self.o_proj(paged_attention(query, key_pool, value_pool, block_table, positions))  # type: ignore[no-any-return]
+
+
+class MLP(nn.Module):
+    """SwiGLU with gate and up fused, [T, H] -> [T, H]."""
+
+    def __init__(self, hidden: int, intermediate: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.intermediate = intermediate
+        self.gate_up_proj = Linear(hidden, 2 * intermediate, dtype)
+        self.down_proj = Linear(intermediate, hidden, dtype)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        fused = self.gate_up_proj(rows)
+        return self.down_proj(F.silu(fused[:, : self.intermediate]) * fused[:, self.intermediate :])  # type: ignore[no-any-return]

@@ -1,0 +1,143 @@
+"""The Llama target, cut where graphs are cut: embed, layer, heads.
+
+`embed` looks up tokens and rotary angles, `layer` is run once per decoder layer, and the head that ends a graph turns
+hidden states into what the loop reads: the next token of a prompt, or the accepted tokens of a verify pass. The
+auxiliary states that EAGLE3 taps are the residual stream at chosen positions; a head joins them into `features`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
+
+
+class TargetEmbed(nn.Module):
+    """tokens [T] int32, positions [T] int32 -> hidden [T, H], angles [T, D] float32."""
+
+    def __init__(self, vocab: int, hidden: int, max_positions: int, head_dim: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.embed_tokens = Table(vocab, hidden, dtype=dtype)
+        self.rotary = Table(max_positions, head_dim, dtype=torch.float32)
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        return self.embed_tokens(tokens), self.rotary(positions)
+
+
+class TargetLayer(nn.Module):
+    """One decoder layer: hidden [T, H] -> hidden [T, H], its KV pools updated in place."""
+
+    def __init__(
+        self,
+        hidden: int,
+        intermediate: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        eps: float,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(hidden, eps, dtype)
+        self.self_attn = Attention(hidden, hidden, heads, kv_heads, head_dim, dtype)
+        self.post_attention_layernorm = RMSNorm(hidden, eps, dtype)
+        self.mlp = MLP(hidden, intermediate, dtype)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        angles: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        block_table: Tensor,
+        key_pool: Tensor,
+        value_pool: Tensor,
+    ) -> Tensor:
+        hidden = hidden + self.self_attn(
+            self.input_layernorm(hidden), angles, positions, slot_mapping, block_table, key_pool, value_pool
+        )
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))  # type: ignore[no-any-return]
+
+
+class TargetHead(nn.Module):
+    """Final norm and language-model head: hidden [M, H] -> logits [M, V] in the model's dtype."""
+
+    def __init__(self, vocab: int, hidden: int, eps: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.norm = RMSNorm(hidden, eps, dtype)
+        self.lm_head = Linear(hidden, vocab, dtype)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.lm_head(self.norm(hidden))  # type: ignore[no-any-return]
+
+
+def argmax(logits: Tensor) -> Tensor:
+    """Greedy token of each row, [M, V] -> [M] int32; the lowest id wins a tie."""
+    return torch.argmax(logits, dim=-1).to(torch.int32)
+
+
+class TargetPrefillHead(TargetHead):
+    """The last prompt row's next token.
+
+    hidden [T, H], last_index [1] int32, A auxiliary states [T, H] -> next_token [1] int32, features [T, A*H],
+    and with `with_logits` the last row's logits [1, V] float32.
+    """
+
+    def __init__(self, vocab: int, hidden: int, eps: float, dtype: torch.dtype, with_logits: bool) -> None:
+        super().__init__(vocab, hidden, eps, dtype)
+        self.with_logits = with_logits
+
+    def forward(self, hidden: Tensor, last_index: Tensor, *auxiliary: Tensor) -> tuple[Tensor, ...]:
+        logits = self.logits(hidden[last_index.long()])
+        outputs = (argmax(logits), torch.cat(auxiliary, dim=-1))
+        return (*outputs, logits.float()) if self.with_logits else outputs
+
+
+class TargetVerifyHead(TargetHead):
+    """Greedy rejection of a verify pass, R requests with 1+K rows each.
+
+    hidden [R*(1+K), H], tokens [R*(1+K)] int32, num_draft_tokens [R] int32, A auxiliary states ->
+    accepted [R, 1+K] int32, -1 after the corrected or bonus token; features [R*(1+K), A*H]; and with `with_logits`
+    the logits [R*(1+K), V] float32. With K = 0 this is the head of target_decode.
+    """
+
+    def __init__(
+        self, vocab: int, hidden: int, eps: float, dtype: torch.dtype, requests: int, with_logits: bool
+    ) -> None:
+        super().__init__(vocab, hidden, eps, dtype)
+        self.requests = requests
+        self.with_logits = with_logits
+
+    def forward(
+        self, hidden: Tensor, tokens: Tensor, num_draft_tokens: Tensor, *auxiliary: Tensor
+    ) -> tuple[Tensor, ...]:
+        logits = self.logits(hidden)
+        target = argmax(logits).view(self.requests, -1)
+        drafts = tokens.view(self.requests, -1)[:, 1:]
+        accepted = greedy_rejection(target, drafts, num_draft_tokens)
+        outputs = (accepted, torch.cat(auxiliary, dim=-1))
+        return (*outputs, logits.float()) if self.with_logits else outputs
+
+
+def greedy_rejection(target: Tensor, drafts: Tensor, num_draft_tokens: Tensor) -> Tensor:
+    """Accept drafts up to the first that is not the target's own choice.
+
+    Args:
+        target: [R, 1+K] int32, the target's greedy token after each row.
+        drafts: [R, K] int32, the drafts that rows 1..K held.
+        num_draft_tokens: [R] int32, how many of a request's drafts are real (0..K).
+
+    Returns:
+        [R, 1+K] int32: the accepted drafts, then the corrected token (or the bonus token when all were accepted), then
+        -1. At least one token per request. Rule: the source document's on-device rejection sampler.
+    """
+    width = drafts.shape[1]
+    if width == 0:
+        return target
+    index = torch.arange(width, device=drafts.device, dtype=torch.int32)
+    matches = (drafts == target[:, :width]) & (index[None, :] < num_draft_tokens[:, None])
+    # The index of the first mismatch is the number of accepted drafts; K when there is none
+    accepted = torch.where(matches, width, index[None, :]).amin(dim=1)
+    column = torch.arange(width + 1, device=drafts.device, dtype=torch.int32)
+    return torch.where(column[None, :] <= accepted[:, None], target, -1)
