@@ -4,6 +4,7 @@ PYTHON      ?= python3
 VENV        ?= .venv
 CONFIGS     ?= configs/smollm2-135m.yaml
 PROMPT      ?= Explain in two sentences why the sky is blue.
+PIP_FLAGS   ?= --quiet
 BUILD_ARGS  ?=
 RUN_ARGS    ?=
 PYTEST_ARGS ?=
@@ -11,7 +12,7 @@ BENCH_ARGS  ?=
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.eagle3-setup
-PIP   := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+PIP   := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
 DRAFT := examples/smollm2/draft/model.safetensors
 # Derandomized, so that a red run stays red; `pytest` by hand explores new examples.
 PYTEST := $(BIN)/python -m pytest --hypothesis-profile=ci
@@ -28,7 +29,8 @@ help: ## List the targets and the variables
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  PYTHON=$(PYTHON)  VENV=$(VENV)  CONFIGS=\"$(CONFIGS)\""
-	@echo "  BUILD_ARGS, RUN_ARGS, PYTEST_ARGS, BENCH_ARGS: more arguments for eagle3-build, eagle3-run, pytest, bench/run.py"
+	@echo "  PROMPT: what make demo asks  PIP_FLAGS=$(PIP_FLAGS)"
+	@echo "  BUILD_ARGS, RUN_ARGS, PYTEST_ARGS, BENCH_ARGS: more arguments for eagle3-build, eagle3-run, pytest, bench"
 
 setup: $(STAMP) ## Make the virtual environment, once; again only when its requirements change
 
@@ -70,9 +72,10 @@ test-slow: $(STAMP) ## Run the tests that build or run a real model
 test-all: test test-slow ## Run every test
 
 quality: $(STAMP) ## Check lint, format and types (ruff, mypy strict)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy aot runtime $(SCRIPTS)
+	@status=0; \
+	for check in "ruff check ." "ruff format --check ." "mypy aot runtime $(SCRIPTS)"; do \
+		echo "$(BIN)/$$check"; $(BIN)/$$check || status=1; \
+	done; exit $$status
 
 format: $(STAMP) ## Rewrite the sources as `make quality` wants them
 	$(BIN)/ruff check --fix .

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-# Set here and not in a fixture: huggingface_hub and tokenizers read these when they are imported, and test modules
-# are imported before any fixture runs. Subprocesses that tests start inherit them.
+# Set here and not in a fixture: huggingface_hub and tokenizers read these when they are imported, and test
+# modules are imported before any fixture runs. Subprocesses that tests start inherit them.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
