@@ -3,7 +3,7 @@
 PYTHON      ?= python3
 VENV        ?= .venv
 CONFIGS     ?= configs/smollm2-135m.yaml
-PROMPT      ?= Explain in two sentences why the sky is blue.
+PROMPT      := Explain in two sentences why the sky is blue.
 PIP_FLAGS   ?= --quiet
 BUILD_ARGS  ?=
 RUN_ARGS    ?=
