@@ -1,0 +1,180 @@
+"""The tokenizer of a bundle, over the tokenizers library; transformers is not needed to run one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import tokenizers
+
+from runtime.bundle.errors import IntegrityError, UsageError
+from runtime.text.template import ChatTemplate, Message
+
+TOKENIZER, INFO, TEMPLATE = "tokenizer.json", "tokenizer_info.json", "chat_template.jinja"
+_REPAIR = "rebuild the bundle with eagle3-build"
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether `folder` holds a tokenizer; a bundle of a toy model has none and takes token ids only."""
+    return (folder / TOKENIZER).is_file()
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """tokenizer_info.json: what tokenizer.json does not say.
+
+    Attributes:
+        bos_token, eos_token, pad_token: the special tokens' texts, None where the model has none.
+        add_bos: whether a text begins with the BOS token, be it by tokenizer.json's own rule or not.
+        eos_token_ids: the ids that end an answer.
+    """
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    add_bos: bool
+    eos_token_ids: tuple[int, ...]
+
+    @staticmethod
+    def load(file: Path) -> TokenizerInfo:
+        """Read `file`; raises IntegrityError naming the field that does not fit."""
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise _unreadable(file, "JSON text", error) from None
+        if not isinstance(data, dict):
+            raise _unreadable(file, "a JSON object", type(data).__name__)
+        texts = {name: data.get(name) for name in ("bos_token", "eos_token", "pad_token")}
+        for name, text in texts.items():
+            if not isinstance(text, str | None):
+                raise _unreadable(file, f"{name} to be text or null", repr(text))
+        add_bos, ids = data.get("add_bos", False), data.get("eos_token_ids", [])
+        if not isinstance(add_bos, bool):
+            raise _unreadable(file, "add_bos to be true or false", repr(add_bos))
+        if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+            raise _unreadable(file, "eos_token_ids to be a list of ids", repr(ids))
+        return TokenizerInfo(**texts, add_bos=add_bos, eos_token_ids=tuple(ids))
+
+    def special_tokens(self) -> dict[str, str]:
+        """The special tokens that the model has, under the names that chat templates use."""
+        named = {"bos_token": self.bos_token, "eos_token": self.eos_token, "pad_token": self.pad_token}
+        return {name: text for name, text in named.items() if text is not None}
+
+
+class Tokenizer:
+    """Text to ids and back, and messages to text. Make one with `Tokenizer.load(folder)`."""
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, info: TokenizerInfo, template: str | None = None
+    ) -> None:
+        # Some published tokenizer.json files cut or pad, for training batches; a prompt must arrive whole.
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend, self.info, self._template_source = backend, info, template
+        self._bos_id = None if info.bos_token is None else backend.token_to_id(info.bos_token)
+
+    @staticmethod
+    def load(folder: Path) -> Tokenizer:
+        """Read tokenizer.json, tokenizer_info.json and, where there is one, chat_template.jinja from
+        `folder`.
+
+        Raises:
+            IntegrityError: a file is missing or is not what it should be.
+        """
+        info = TokenizerInfo.load(folder / INFO)
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+        except Exception as error:  # the library raises bare Exception for every defect of the file
+            raise _unreadable(folder / TOKENIZER, "a tokenizer of the tokenizers library", error) from None
+        template = folder / TEMPLATE
+        try:
+            source = template.read_text(encoding="utf-8") if template.is_file() else None
+        except (OSError, ValueError) as error:
+            raise _unreadable(template, "UTF-8 text", error) from None
+        return Tokenizer(backend, info, source)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of `text`, at the beginning BOS where the model's texts begin so.
+
+        Args:
+            text: any Unicode text.
+            add_special_tokens: False for a text that a chat template made, which holds its special tokens
+            already.
+
+        Raises:
+            UsageError: the text holds a lone surrogate, which no UTF-8 text can.
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                "The prompt is not valid Unicode text",
+                expected="UTF-8",
+                found=f"the code point U+{ord(text[error.start]):04X} at character {error.start}",
+                repair="give the prompt as UTF-8",
+            ) from None
+        ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        if (
+            add_special_tokens
+            and self.info.add_bos
+            and self._bos_id is not None
+            and ids[:1] != [self._bos_id]
+        ):
+            ids.insert(0, self._bos_id)
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of `ids`; bytes that are no UTF-8 become U+FFFD, unknown ids become nothing."""
+        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template_source is not None
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        if self._template_source is None:
+            raise UsageError(
+                "This bundle's model has no chat template",
+                repair="pass --raw to give the prompt to the model as it is",
+            )
+        return ChatTemplate(self._template_source, self.info.special_tokens())
+
+    def apply_chat_template(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+        """The prompt text for `messages`; encode it with add_special_tokens=False.
+
+        Raises:
+            UsageError: the model has no chat template, or its template refuses these messages.
+            IntegrityError: the template does not parse, or tried to leave its sandbox.
+        """
+        return self._template.render(messages, add_generation_prompt=add_generation_prompt)
+
+    @cached_property
+    def byte_token_ids(self) -> frozenset[int]:
+        """Ids of the tokens that stand for one byte each, `<0x00>` to `<0xFF>`, where the decoder joins such
+        runs.
+
+        Empty for a byte-level tokenizer, whose tokens are bytes by another rule.
+        """
+        decoder = json.loads(self._backend.to_str()).get("decoder") or {}
+        steps = decoder.get("decoders", [decoder])
+        if not any(step.get("type") == "ByteFallback" for step in steps):
+            return frozenset()
+        ids = (self._backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+        return frozenset(token for token in ids if token is not None)
+
+    @cached_property
+    def special_token_ids(self) -> frozenset[int]:
+        """Ids that `decode` leaves out."""
+        added = self._backend.get_added_tokens_decoder()
+        return frozenset(token for token, entry in added.items() if entry.special)
+
+
+def _unreadable(file: Path, expected: str, found: object) -> IntegrityError:
+    text = " ".join(str(found).split()).rstrip(".")
+    return IntegrityError(
+        f"The bundle's {file.name} is not readable", expected=expected, found=text, repair=_REPAIR
+    )

@@ -1,0 +1,126 @@
+"""The tokenizer folder of a bundle: what it must hold, and what encode, decode and special tokens mean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers, processors
+
+from runtime.bundle.errors import IntegrityError, UsageError
+from runtime.text import Tokenizer, has_tokenizer
+
+INFO = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "pad_token": None,
+    "add_bos": True,
+    "eos_token_ids": [1],
+    "chat_template_sha256": None,
+}
+
+
+def words_backend() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(
+        models.WordLevel({"<s>": 0, "</s>": 1, "<unk>": 2, "hello": 3, "world": 4}, unk_token="<unk>")
+    )
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(["<s>", "</s>"])
+    return backend
+
+
+def write(
+    folder: Path, backend: tokenizers.Tokenizer, info: object = INFO, template: str | None = None
+) -> Path:
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_info.json").write_text(json.dumps(info))
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def test_bos_is_added_once_whether_or_not_the_tokenizer_adds_it_itself(tmp_path: Path) -> None:
+    plain = Tokenizer.load(write(tmp_path, words_backend()))
+    assert plain.encode("hello world") == [0, 3, 4]
+    backend = words_backend()
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    assert Tokenizer.load(write(tmp_path, backend)).encode("hello world") == [0, 3, 4]
+
+
+def test_no_special_token_is_added_to_a_text_that_a_template_made(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write(tmp_path, words_backend()))
+    assert tokenizer.encode("<s> hello", add_special_tokens=False) == [0, 3]
+
+
+def test_a_model_without_bos_gets_none(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write(tmp_path, words_backend(), {**INFO, "add_bos": False}))
+    assert tokenizer.encode("hello") == [3]
+
+
+def test_decode_leaves_special_tokens_out_unless_asked(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write(tmp_path, words_backend()))
+    assert tokenizer.decode([0, 3, 4, 1]) == "hello world"
+    assert tokenizer.decode([3, 1], skip_special_tokens=False) == "hello </s>"
+
+
+def test_ids_of_a_padded_vocabulary_decode_to_nothing(tmp_path: Path) -> None:
+    assert Tokenizer.load(write(tmp_path, words_backend())).decode([3, 4000]) == "hello"
+
+
+def test_truncation_and_padding_for_training_do_not_touch_a_prompt(tmp_path: Path) -> None:
+    backend = words_backend()
+    backend.enable_truncation(2)
+    backend.enable_padding(length=8)
+    tokenizer = Tokenizer.load(write(tmp_path, backend, {**INFO, "add_bos": False}))
+    assert tokenizer.encode("hello world hello") == [3, 4, 3]
+
+
+def test_a_lone_surrogate_is_refused(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write(tmp_path, words_backend()))
+    with pytest.raises(
+        UsageError, match=r"^The prompt is not valid Unicode text: .*U\+D800 at character 3\.$"
+    ):
+        tokenizer.encode("hel\ud800")
+
+
+def test_special_tokens_reach_the_template_only_where_the_model_has_them(tmp_path: Path) -> None:
+    template = "{{ bos_token }}|{{ pad_token is defined }}|{{ messages[0].content }}"
+    tokenizer = Tokenizer.load(write(tmp_path, words_backend(), template=template))
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "hello"}]) == "<s>|False|hello"
+
+
+def test_a_model_without_a_template_says_to_pass_raw(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write(tmp_path, words_backend()))
+    assert not tokenizer.has_chat_template
+    with pytest.raises(UsageError, match="no chat template") as caught:
+        tokenizer.apply_chat_template([{"role": "user", "content": "hello"}])
+    assert "--raw" in caught.value.repair
+
+
+def test_a_folder_without_tokenizer_json_has_no_tokenizer(tmp_path: Path) -> None:
+    assert not has_tokenizer(tmp_path)
+    assert has_tokenizer(write(tmp_path, words_backend()))
+
+
+@pytest.mark.parametrize(
+    ("info", "sentence"),
+    [
+        ([], "expected a JSON object, found list."),
+        ({**INFO, "bos_token": 7}, "expected bos_token to be text or null, found 7."),
+        ({**INFO, "add_bos": "yes"}, "expected add_bos to be true or false, found 'yes'."),
+        ({**INFO, "eos_token_ids": [True]}, "expected eos_token_ids to be a list of ids, found [True]."),
+    ],
+)
+def test_a_wrong_info_file_names_the_field(tmp_path: Path, info: object, sentence: str) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        Tokenizer.load(write(tmp_path, words_backend(), info))
+    assert caught.value.sentence() == f"The bundle's tokenizer_info.json is not readable: {sentence}"
+
+
+def test_a_broken_tokenizer_file_is_an_integrity_error(tmp_path: Path) -> None:
+    write(tmp_path, words_backend())
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0"}')
+    with pytest.raises(IntegrityError, match=r"^The bundle's tokenizer\.json is not readable"):
+        Tokenizer.load(tmp_path)
