@@ -1,0 +1,185 @@
+"""The reference to which all else is compared: target, draft and EAGLE3 chain in the plainest PyTorch.
+
+No pages, no cache, no batch: each function takes a whole token sequence and recomputes all of it. One
+sequence of T tokens is [T, hidden]; heads are [T, heads, head_dim]. Numerics are those of Hugging Face's
+Llama where they matter: the residual is added in the model's dtype, RMSNorm runs in float32 on the rounded
+sum and is cast before its weight is multiplied, softmax runs in float32. Rotation runs in float32 and is cast
+once.
+
+    row i of the draft holds (feature of token i, token i + 1) at position i            (facts of the
+    published code)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from aot.checkpoint.draft import DraftConfig
+from aot.checkpoint.rope import inverse_frequencies
+from aot.checkpoint.target import TargetConfig
+
+Weights = Mapping[str, torch.Tensor]
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """weight * x / sqrt(mean(x**2) + eps) over the last dimension."""
+    x32 = x.float()
+    normed = x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * normed.to(x.dtype)
+
+
+def rotate(x: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of x [T, heads, head_dim] at positions 0..T-1, pairs (x[i], x[i + head_dim / 2])."""
+    angles = torch.arange(len(x)).float()[:, None] * frequencies
+    cos, sin = angles.cos()[:, None, :], angles.sin()[:, None, :]
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+def causal_attention(
+    x: torch.Tensor, weights: Weights, prefix: str, config: TargetConfig | DraftConfig
+) -> torch.Tensor:
+    """Grouped-query attention of x [T, width], before the residual is added: [T, hidden]."""
+    length, groups = len(x), config.num_heads // config.num_kv_heads
+    query = F.linear(x, weights[prefix + "q_proj.weight"]).view(length, config.num_heads, config.head_dim)
+    key = F.linear(x, weights[prefix + "k_proj.weight"]).view(length, config.num_kv_heads, config.head_dim)
+    value = F.linear(x, weights[prefix + "v_proj.weight"]).view(length, config.num_kv_heads, config.head_dim)
+    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+    query, key = rotate(query, frequencies), rotate(key, frequencies)
+    # Query head h reads key-value head h // groups.
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", query, key) * config.head_dim**-0.5
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    shares = scores.float().masked_fill(future, float("-inf")).softmax(-1).to(x.dtype)
+    mixed = torch.einsum("hqk,khd->qhd", shares, value).reshape(length, -1)
+    return F.linear(mixed, weights[prefix + "o_proj.weight"])
+
+
+def mlp(x: torch.Tensor, weights: Weights, prefix: str) -> torch.Tensor:
+    """down(silu(gate(x)) * up(x)), [T, hidden]."""
+    gate, up = (F.linear(x, weights[f"{prefix}{name}_proj.weight"]) for name in ("gate", "up"))
+    return F.linear(F.silu(gate) * up, weights[prefix + "down_proj.weight"])
+
+
+@torch.inference_mode()
+def target_forward(
+    weights: Weights, config: TargetConfig, token_ids: Sequence[int], aux_layers: Sequence[int] = ()
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The target over a whole sequence.
+
+    Args:
+        weights: by the names of `target_shapes`.
+        token_ids: T of them, at positions 0..T-1.
+        aux_layers: residual-stream positions to capture, each in [0, num_layers].
+
+    Returns:
+        Logits, float32 [T, vocab_size], row i predicting token i + 1; and the captured states side by side in
+        the order of `aux_layers`, in the model's dtype, [T, len(aux_layers) * hidden_size].
+    """
+    stream = weights["model.embed_tokens.weight"][torch.tensor(token_ids, dtype=torch.int64)]
+    entering = [stream]
+    for layer in range(config.num_layers):
+        prefix, eps = f"model.layers.{layer}.", config.rms_norm_eps
+        normed = rms_norm(stream, weights[prefix + "input_layernorm.weight"], eps)
+        stream = stream + causal_attention(normed, weights, prefix + "self_attn.", config)
+        normed = rms_norm(stream, weights[prefix + "post_attention_layernorm.weight"], eps)
+        stream = stream + mlp(normed, weights, prefix + "mlp.")
+        entering.append(stream)
+    head = weights["model.embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight"]
+    logits = F.linear(rms_norm(stream, weights["model.norm.weight"], config.rms_norm_eps), head)
+    captured = [entering[layer] for layer in aux_layers]
+    return logits.float(), torch.cat(captured, dim=-1) if captured else stream[:, :0]
+
+
+def target_greedy(weights: Weights, config: TargetConfig, prompt: Sequence[int], n: int) -> list[int]:
+    """The `n` tokens of plain greedy decoding after `prompt`; end-of-sequence ids do not stop it."""
+    token_ids = list(prompt)
+    for _ in range(n):
+        logits, _ = target_forward(weights, config, token_ids)
+        token_ids.append(int(logits[-1].argmax()))
+    return token_ids[len(prompt) :]
+
+
+@torch.inference_mode()
+def draft_forward(
+    weights: Weights,
+    config: DraftConfig,
+    token_ids_shifted: Sequence[int],
+    hidden: torch.Tensor,
+    which: Literal["features", "state"] = "features",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The draft's one layer over a whole sequence of rows.
+
+    Args:
+        weights: by the names of `draft_shapes`, and `embed_tokens.weight`, the draft's own or the target's
+            (`with_embedding`).
+        token_ids_shifted: T target-vocabulary ids; row i holds the token that FOLLOWS the position of hidden
+            row i.
+        hidden: features [T, num_aux * target_hidden_size], or states [T, hidden_size] that fc has already
+            made or an earlier row has put out.
+        which: what `hidden` is.
+
+    Returns:
+        Logits over the draft's vocabulary, float32 [T, draft_vocab_size]; and the recurrent states, which are
+        the stream before the final norm, [T, hidden_size].
+    """
+    eps = config.rms_norm_eps
+    state = F.linear(hidden, weights["fc.weight"]) if which == "features" else hidden
+    embedded = weights["embed_tokens.weight"][torch.tensor(token_ids_shifted, dtype=torch.int64)]
+    normed_state = rms_norm(state, weights["midlayer.hidden_norm.weight"], eps)
+    # The embedding half comes first.
+    x = torch.cat([rms_norm(embedded, weights["midlayer.input_layernorm.weight"], eps), normed_state], dim=-1)
+    stream = normed_state if config.norm_before_residual else state
+    stream = stream + causal_attention(x, weights, "midlayer.self_attn.", config)
+    normed = rms_norm(stream, weights["midlayer.post_attention_layernorm.weight"], eps)
+    stream = stream + mlp(normed, weights, "midlayer.mlp.")
+    logits = F.linear(rms_norm(stream, weights["norm.weight"], eps), weights["lm_head.weight"])
+    return logits.float(), stream
+
+
+def with_embedding(draft_weights: Weights, target_weights: Weights) -> dict[str, torch.Tensor]:
+    """The draft's weights with the target's embedding table where it has none of its own."""
+    return {"embed_tokens.weight": target_weights["model.embed_tokens.weight"], **draft_weights}
+
+
+@torch.inference_mode()
+def eagle3_greedy_chain(
+    target_weights: Weights,
+    target_config: TargetConfig,
+    draft_weights: Weights,
+    draft_config: DraftConfig,
+    committed: Sequence[int],
+    num_speculative_tokens: int,
+) -> list[int]:
+    """The draft tokens proposed after `committed`, as target-vocabulary ids.
+
+    The last committed token has been chosen and not yet been run through the target, so of n tokens the first
+    n - 1 have features, and the draft has rows 0..n-2: row i holds (feature i, token i + 1). Its last row
+    proposes the first draft token. Each further row holds (state that the row before put out, token it
+    proposed) at the next position, and attends to all rows before it: those with true features and those with
+    the draft's own approximate states.
+
+    Args:
+        committed: at least two tokens, prompt and output together.
+        num_speculative_tokens: K, how many to propose.
+
+    Returns:
+        K ids.
+    """
+    if len(committed) < 2:
+        raise ValueError("a draft row needs a feature and the token after it: at least two committed tokens")
+    weights = with_embedding(draft_weights, target_weights)
+    _, features = target_forward(target_weights, target_config, committed[:-1], draft_config.aux_layers)
+    states, tokens = F.linear(features, weights["fc.weight"]), list(committed[1:])
+    proposed: list[int] = []
+    while len(proposed) < num_speculative_tokens:
+        # One layer: a row's key and value depend on that row alone, so recomputing all of them is the cache.
+        logits, put_out = draft_forward(weights, draft_config, tokens, states, which="state")
+        draft_id = int(logits[-1].argmax())
+        proposed.append(draft_id + int(weights["d2t"][draft_id]))
+        states, tokens = torch.cat([states, put_out[-1:]]), [*tokens, proposed[-1]]
+    return proposed
