@@ -1,0 +1,1 @@
+"""Compilers behind one small protocol: describe the toolchain, name the key factors, compile one unit."""

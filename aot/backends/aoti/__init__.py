@@ -1,0 +1,1 @@
+"""torch.export + AOTInductor: the CPU backend."""

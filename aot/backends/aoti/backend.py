@@ -1,0 +1,103 @@
+"""The AOTInductor backend as the build sees it: key factors, and one unit compiled into a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import aot.backends.aoti
+import aot.models
+from aot.backends.aoti.toolchain import Toolchain, detect
+from aot.backends.aoti.worker import options
+from aot.graphs.units import UnitSpec
+from runtime.bundle.manifest import Requires
+from runtime.bundle.record import to_json
+
+PINNED_TORCH = "2.13.0"
+
+
+@dataclass(frozen=True)
+class AotiBackend:
+    """Compiles units for this machine's kind of CPU."""
+
+    toolchain: Toolchain
+    name: str = "aoti"
+
+    @classmethod
+    def detect(cls, gemm: str) -> AotiBackend:
+        """The backend for this machine; raises HostError when there is no C++ compiler."""
+        return cls(detect(gemm))
+
+    @cached_property
+    def program(self) -> str:
+        """Digest of the code that decides a unit's program: the models and the compile worker, without paths."""
+        digest = hashlib.sha256()
+        for package in (aot.models, aot.backends.aoti):
+            folder = Path(package.__path__[0])
+            for file in sorted(folder.glob("*.py")):
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+        return digest.hexdigest()
+
+    def factors(self, unit: UnitSpec) -> Mapping[str, str]:
+        """Everything that decides the compiled unit, by name. No weights, paths, home folders or environment."""
+        flags = options(self.toolchain.gemm, self.toolchain.march, "")
+        return {
+            "unit": json.dumps(to_json(unit), sort_keys=True),
+            "program": self.program,
+            "flags": json.dumps(flags, sort_keys=True),
+            "torch": self.toolchain.torch,
+            "compiler": self.toolchain.compiler_version,
+            "target": " ".join((self.toolchain.march, *self.toolchain.features)),
+        }
+
+    def describe(self) -> Mapping[str, str]:
+        """The toolchain for the manifest."""
+        return {
+            "torch": self.toolchain.torch,
+            "compiler": self.toolchain.compiler_version,
+            "march": self.toolchain.march,
+            "gemm": self.toolchain.gemm,
+        }
+
+    def requires(self, machine: str, system: str) -> Requires:
+        """What a host needs to run what this backend compiles."""
+        return Requires(
+            backend=self.name,
+            device="cpu",
+            machine=machine,
+            system=system,
+            cpu_features=self.toolchain.features,
+            torch=self.toolchain.torch,
+            amx=self.toolchain.amx,
+        )
+
+    def notices(self) -> list[str]:
+        """What a user should know before building with this toolchain."""
+        if self.toolchain.torch == PINNED_TORCH:
+            return []
+        return [
+            f"torch {self.toolchain.torch} is not the release this backend is tested with ({PINNED_TORCH}); "
+            "pip install -c constraints.txt torch gives the tested one"
+        ]
+
+    def command(self, unit: UnitSpec, out: Path, scratch: Path) -> tuple[list[str], dict[str, str]]:
+        """The worker's argument list and environment for compiling `unit` into folder `out`."""
+        job = {
+            "unit": to_json(unit),
+            "gemm": self.toolchain.gemm,
+            "march": self.toolchain.march,
+            "compiler": self.toolchain.compiler,
+        }
+        job_file = out / "job.json"
+        job_file.write_text(json.dumps(job), encoding="utf-8")
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(scratch), "TMPDIR": str(out)}
+        root = Path(aot.models.__path__[0]).parents[1]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+        arguments = [sys.executable, "-m", "aot.backends.aoti.worker", str(job_file), str(out)]
+        return arguments, environment

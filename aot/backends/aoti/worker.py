@@ -1,0 +1,131 @@
+"""One compile, in a process of its own: `python -m aot.backends.aoti.worker JOB.json OUT_DIR`.
+
+Writes OUT_DIR/unit.so (code only, no weights) and OUT_DIR/unit.json (its constants with the weight and layout each
+one takes). Everything it prints goes to the unit's log. The weights it compiles with are random: no real weight enters
+the compiler, so one compile serves every layer and every checkpoint of the same shape.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+
+def options(gemm: str, march: str, compiler: str) -> dict[str, Any]:
+    """Inductor's configuration for a unit."""
+    common: dict[str, Any] = {
+        # Weights stay outside: bound by name when the bundle is loaded, shared by every graph
+        "aot_inductor.package_constants_in_so": False,
+        "aot_inductor.package_constants_on_disk_format": "pickle_weights",
+        # Round where PyTorch rounds, whatever gets fused: the same bits for any number of rows
+        "emulate_precision_casts": True,
+        # No thread count in the code: a bundle built on 64 cores runs well on 2
+        "cpp.dynamic_threads": True,
+        "cpp.march": march or None,
+        "cpp.cxx": (None, compiler),
+    }
+    if gemm == "packed":
+        # CPP alone: with ATEN in the list, frozen weights can become opaque oneDNN tensors that cannot be stored
+        packed = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP"}
+        return {**common, **packed}
+    return common
+
+
+def main(job_file: str, out: str) -> None:
+    """Compile the unit described in `job_file` into folder `out`."""
+    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
+    # Set before torch is imported: Inductor reads both when it loads
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+    import torch
+
+    from aot.graphs.modules import dynamic_shapes, example_inputs, fill_random, module
+    from aot.graphs.units import UnitSpec
+    from runtime.bundle.record import from_json
+
+    spec = from_json(UnitSpec, job["unit"], "unit")
+    unit = module(spec)
+    fill_random(unit)
+    shapes = dynamic_shapes(spec)
+    with torch.no_grad():
+        program = torch.export.export(
+            unit, example_inputs(spec), dynamic_shapes=shapes if any(shapes) else None, strict=False
+        )
+        from torch._inductor import aoti_compile_and_package
+
+        from aot.backends.aoti.adjust import adjust_inductor
+
+        adjust_inductor()
+        with tempfile.TemporaryDirectory(dir=out) as work:
+            package = aoti_compile_and_package(
+                program,
+                package_path=str(Path(work) / "unit.pt2"),
+                inductor_configs=options(job["gemm"], job["march"], job["compiler"]),
+            )
+            unpacked = Path(work) / "unpacked"
+            with zipfile.ZipFile(package) as archive:
+                archive.extractall(unpacked)
+            constants = read_constants(unpacked, dict(unit.named_parameters()))
+            library = Path(out) / "unit.so"
+            shutil.move(next(unpacked.rglob("*.so")), library)
+    if strip := shutil.which("strip"):
+        subprocess.run([strip, "--strip-unneeded", str(library)], check=True)
+    names = module_names(library)
+    record = {
+        "constants": [
+            {"name": names[name], "weight": weight, "layout": layout}
+            for name, (weight, layout) in sorted(constants.items())
+            if name in names
+        ]
+    }
+    missing = sorted(set(names) - set(constants))
+    if missing:
+        raise RuntimeError(f"the compiled module wants constants that were not packaged: {', '.join(missing)}")
+    (Path(out) / "unit.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+def read_constants(unpacked: Path, weights: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """The packaged constants of an unpacked .pt2: name -> (weight, layout).
+
+    The plain weights are known by name; anything else is a packed form and is recognised by its bits.
+    """
+    import torch
+
+    from aot.backends.aoti.packing import PLAIN, recognise
+
+    config_file = next(unpacked.rglob("weights_config.json"))
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    folder = next(unpacked.rglob("data/weights"), unpacked)
+    found = {}
+    for name, (file, *_) in config.items():
+        if name in weights:
+            found[name] = (name, PLAIN)
+            continue
+        # Written a moment ago by this very process; nothing that came with a model is unpickled
+        constant = torch.load(folder / file, weights_only=False)
+        match = recognise(constant.detach(), weights)
+        if match is None:
+            shape = tuple(constant.shape)
+            raise RuntimeError(f"packed constant {name} {shape} has a layout that aot.backends.aoti.packing lacks")
+        found[name] = match
+    return found
+
+
+def module_names(library: Path) -> dict[str, str]:
+    """The constants that a compiled module wants: original name -> the name its loader takes."""
+    import torch
+
+    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)  # type: ignore[attr-defined]
+    return {original: name for name, original in runner.get_constant_names_to_original_fqns().items()}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,1 @@
+"""The build: plan, compile, store weights, assemble, verify, publish."""

@@ -1,0 +1,163 @@
+"""Compile many units at once, each in a process of its own.
+
+A crash, an endless compile or a lack of memory takes down one worker and no more: the others go on, and what succeeded
+is in the cache. Any `concurrent.futures.Executor` can run `compile_unit`; the default is a pool of threads on this
+machine, each of which waits for one child process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from aot.backends.aoti.backend import AotiBackend
+from aot.build.plan import PlannedUnit
+from aot.cache import Cache
+
+# Peak resident memory of one worker, measured over the demo model's units: 0.4 to 0.7 GB; weights of a unit are extra.
+WORKER_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """How one unit went. `log` is kept for failures too; peak_bytes is 0 where the system does not tell."""
+
+    name: str
+    key: str
+    exit_code: int
+    seconds: float
+    peak_bytes: int
+    log: Path
+    cached: bool
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+
+def default_jobs(largest_unit_bytes: int) -> int:
+    """How many workers fit: bounded by this process's cores and by free memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # A unit's weights exist about four times while it compiles: module, export, packed form, package
+    return max(1, min(cores, free_memory() // (WORKER_BYTES + 4 * largest_unit_bytes)))
+
+
+def free_memory() -> int:
+    """Bytes of memory that new processes can use now; a generous guess where the system does not tell."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 8 << 30
+
+
+class Workers:
+    """The worker processes that are alive, so that Ctrl-C can end all of them with their compilers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self.stopping = False
+
+    def run(self, arguments: list[str], environment: dict[str, str], log: Path) -> tuple[int, int]:
+        """Run a worker to its end; returns (exit code, peak resident bytes)."""
+        with log.open("wb") as stream:
+            with self._lock:
+                if self.stopping:
+                    return -signal.SIGINT, 0
+                process = subprocess.Popen(
+                    arguments, env=environment, stdout=stream, stderr=stream, start_new_session=True
+                )
+                self._running.add(process)
+            try:
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                return process.returncode, usage.ru_maxrss * 1024
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+
+    def stop(self) -> None:
+        """End every worker and the compilers that it started; no new one starts."""
+        with self._lock:
+            self.stopping = True
+            for process in self._running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def compile_unit(
+    unit: PlannedUnit, backend: AotiBackend, cache: Cache, logs: Path, workers: Workers
+) -> UnitResult:
+    """Compile one unit into the cache, unless another process has done it meanwhile."""
+    started = time.monotonic()
+    log = logs / f"{unit.spec.name}.log"
+    with cache.locked(unit.key):
+        if cache.has(unit.key):
+            return UnitResult(unit.spec.name, unit.key, 0, time.monotonic() - started, 0, log, cached=True)
+        with cache.staging(unit.key) as staged:
+            arguments, environment = backend.command(unit.spec, staged, cache.scratch)
+            exit_code, peak = workers.run(arguments, environment, staged / "log.txt")
+            shutil.copyfile(staged / "log.txt", log)
+            if exit_code == 0:
+                keep = {"unit.so", "unit.json", "log.txt"}
+                for leftover in staged.iterdir():
+                    if leftover.name not in keep:
+                        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+                cache.publish(staged, unit.key, unit.factors)
+    return UnitResult(unit.spec.name, unit.key, exit_code, time.monotonic() - started, peak, log, cached=False)
+
+
+def compile_all(
+    units: Iterable[PlannedUnit],
+    backend: AotiBackend,
+    cache: Cache,
+    logs: Path,
+    jobs: int,
+    *,
+    started: Callable[[str], None] = lambda name: None,
+    finished: Callable[[UnitResult], None] = lambda result: None,
+    executor: Executor | None = None,
+) -> list[UnitResult]:
+    """Compile `units`, `jobs` at a time; a failure does not stop the others.
+
+    On KeyboardInterrupt all workers are ended and nothing half made stays in the cache.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    cache.scratch.mkdir(parents=True, exist_ok=True)
+    workers = Workers()
+
+    def work(unit: PlannedUnit) -> UnitResult:
+        started(unit.spec.name)
+        return compile_unit(unit, backend, cache, logs, workers)
+
+    pool = executor or ThreadPoolExecutor(max_workers=jobs)
+    results = []
+    try:
+        pending = {pool.submit(work, unit) for unit in units}
+        while pending:
+            done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            for future in done:
+                result = future.result()
+                results.append(result)
+                finished(result)
+    except BaseException:
+        for future in pending:
+            future.cancel()
+        workers.stop()
+        raise
+    finally:
+        if executor is None:
+            pool.shutdown(wait=True, cancel_futures=True)
+    return results

@@ -1,0 +1,122 @@
+"""The content-addressed cache of compiled units.
+
+    $EAGLE3_CACHE/units/<key>/   unit.so, unit.json, factors.json, log.txt
+
+A key is the sha256 over named factors, so a miss can be explained: the factors of the closest entry for the same unit
+are compared by name. An entry appears by renaming a complete, synced folder; a failed compile leaves nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+
+def cache_root() -> Path:
+    """$EAGLE3_CACHE, else $XDG_CACHE_HOME/eagle3, else ~/.cache/eagle3."""
+    if explicit := os.environ.get("EAGLE3_CACHE"):
+        return Path(explicit)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "eagle3"
+
+
+def key_of(factors: Mapping[str, str]) -> str:
+    """The cache key: sha256 over the factors in order of name, in hex."""
+    text = json.dumps(dict(factors), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Compiled units on disk, shared by all builds of a user and safe to share between machines."""
+
+    root: Path
+
+    def entry(self, key: str) -> Path:
+        """The folder of an entry, whether or not it exists."""
+        return self.root / "units" / key
+
+    def has(self, key: str) -> bool:
+        return (self.entry(key) / "unit.json").is_file() and (self.entry(key) / "unit.so").is_file()
+
+    @property
+    def scratch(self) -> Path:
+        """The compiler's own cache of headers and probes; can be deleted at any time."""
+        return self.root / "inductor"
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Hold the entry's lock, so that two builds on one machine compile a unit once."""
+        locks = self.root / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with FileLock(locks / f"{key}.lock"):
+            yield
+
+    @contextmanager
+    def staging(self, key: str) -> Iterator[Path]:
+        """A temporary folder beside the entries, deleted on exit unless `publish` moved it."""
+        base = self.root / "staging"
+        base.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{key[:12]}-", dir=base))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def publish(self, staged: Path, key: str, factors: Mapping[str, str]) -> None:
+        """Make a staged folder the entry `key`. An entry that is already there is left as it is."""
+        (staged / "factors.json").write_text(json.dumps(dict(factors), indent=1, sort_keys=True), encoding="utf-8")
+        for file in staged.iterdir():
+            sync_file(file)
+        entry = self.entry(key)
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            staged.rename(entry)
+        except OSError:
+            if not self.has(key):
+                shutil.rmtree(entry, ignore_errors=True)  # an incomplete leftover
+                staged.rename(entry)
+        sync_folder(entry.parent)
+
+    def explain_miss(self, factors: Mapping[str, str]) -> str:
+        """Why there is no entry: the names of the factors that differ from the closest entry of the same unit."""
+        unit = json.loads(factors["unit"])["name"]
+        closest: list[str] | None = None
+        for file in sorted((self.root / "units").glob("*/factors.json")):
+            try:
+                other = json.loads(file.read_text(encoding="utf-8"))
+                same_unit = json.loads(other.get("unit", "{}")).get("name") == unit
+            except ValueError:
+                continue
+            if not same_unit:
+                continue
+            changed = sorted(name for name in factors if other.get(name) != factors[name])
+            if closest is None or len(changed) < len(closest):
+                closest = changed
+        if closest is None:
+            return "never compiled here"
+        return "changed: " + ", ".join("shapes" if name == "unit" else name for name in closest)
+
+
+def sync_file(file: Path) -> None:
+    """Flush a file to disk."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

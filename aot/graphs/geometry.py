@@ -1,0 +1,59 @@
+"""The numbers that shape every graph, gathered from the configuration and both checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aot.checkpoint.draft import DraftConfig
+from aot.checkpoint.target import TargetConfig
+from aot.config import BuildConfig
+from runtime.bundle.manifest import Buckets
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes and buckets of one build.
+
+    K is num_speculative_tokens; `greedy_only` means that no graph returns logits (on-device sampling).
+    """
+
+    target: TargetConfig
+    draft: DraftConfig
+    dtype: str
+    num_speculative_tokens: int
+    max_model_len: int
+    max_num_seqs: int
+    block_size: int
+    num_blocks: int
+    buckets: Buckets
+    greedy_only: bool
+    exact_greedy: bool
+
+    @property
+    def verify_rows(self) -> int:
+        """Rows of one request in a verify pass: its last token and K drafts."""
+        return 1 + self.num_speculative_tokens
+
+
+def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> Geometry:
+    """The geometry of `config` over the two models."""
+    blocks_per_request = -(-config.max_model_len // config.block_size)
+    pool = config.kv_blocks or config.max_num_seqs * blocks_per_request + 1  # one more: the null block
+    buckets = Buckets(
+        prefill_tokens=tuple(config.buckets.prefill_tokens),
+        num_seqs=tuple(config.buckets.num_seqs),
+        context_tokens=tuple(config.buckets.context_tokens),
+    )
+    return Geometry(
+        target=target,
+        draft=draft,
+        dtype=config.dtype,
+        num_speculative_tokens=config.speculative_config.num_speculative_tokens,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        block_size=config.block_size,
+        num_blocks=pool,
+        buckets=buckets,
+        greedy_only=config.on_device_sampling,
+        exact_greedy=config.exact_greedy,
+    )

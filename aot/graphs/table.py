@@ -1,0 +1,117 @@
+"""The graph table: which graphs a geometry needs, each a straight line of calls over units.
+
+One graph per kind and bucket. On a backend whose units take any context width (see `aot.graphs.units`) the graphs of
+several context buckets call the same units, so more context buckets cost no compile time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aot.graphs.geometry import Geometry
+from aot.graphs.units import UnitFactory, UnitSpec
+from runtime.bundle.manifest import Call, Graph, GraphKind, TensorSpec
+
+PAGING = ("positions", "slot_mapping", "block_table")
+
+
+@dataclass(frozen=True)
+class GraphTable:
+    """All graphs of a build, and the distinct units behind them in first-use order."""
+
+    graphs: tuple[Graph, ...]
+    units: tuple[UnitSpec, ...]
+
+
+def graph_table(geometry: Geometry) -> GraphTable:
+    """The graphs of `geometry` (the table in docs/design.md)."""
+    builder = _Builder(geometry)
+    buckets, verify_rows = geometry.buckets, geometry.verify_rows
+    for context in buckets.context_tokens:
+        for tokens in buckets.prefill_tokens:
+            builder.target("target_prefill", 1, tokens, context)
+            builder.draft_initial("draft_initial_prefill", 1, tokens, context)
+        for requests in buckets.num_seqs:
+            builder.target("target_verify", requests, verify_rows, context)
+            if not geometry.exact_greedy:
+                builder.target("target_decode", requests, 1, context)
+            builder.draft_initial("draft_initial", requests, verify_rows, context)
+            if geometry.num_speculative_tokens > 1:
+                builder.draft_recurrent(requests, context)
+    return GraphTable(tuple(builder.graphs), tuple(builder.units.values()))
+
+
+class _Builder:
+    def __init__(self, geometry: Geometry) -> None:
+        self.g = geometry
+        self.factory = UnitFactory(geometry)
+        self.graphs: list[Graph] = []
+        self.units: dict[str, UnitSpec] = {}
+
+    def _use(self, unit: UnitSpec) -> UnitSpec:
+        return self.units.setdefault(unit.name, unit)
+
+    def _add(
+        self, name: str, kind: GraphKind, requests: int, rows: int, context: int, steps: list[tuple[UnitSpec, Call]]
+    ) -> None:
+        """Add a graph whose inputs are the values that no call makes and no KV pool holds."""
+        inputs: dict[str, TensorSpec] = {}
+        made: dict[str, TensorSpec] = {}
+        for unit, call in steps:
+            for value, spec in zip(call.inputs, unit.inputs, strict=True):
+                if value not in made and not value.startswith("kv."):
+                    inputs.setdefault(value, TensorSpec(value, spec.dtype, spec.shape))
+            for value, spec in zip(call.outputs, unit.outputs, strict=True):
+                made[value] = TensorSpec(value, spec.dtype, spec.shape)
+        last = steps[-1][1]
+        self.graphs.append(
+            Graph(
+                name=name,
+                kind=kind,
+                requests=requests,
+                rows=rows,
+                context=context,
+                inputs=tuple(inputs.values()),
+                outputs=tuple(made[value] for value in last.outputs),
+                calls=tuple(call for _, call in steps),
+            )
+        )
+
+    def target(self, kind: GraphKind, requests: int, per_request: int, context: int) -> None:
+        g, rows = self.g, requests * per_request
+        embed, layer = self._use(self.factory.embed(rows)), self._use(self.factory.layer(requests, per_request))
+        steps = [(embed, Call(embed.name, "target.embed", ("tokens", "positions"), ("hidden.0", "angles")))]
+        for i in range(g.target.num_layers):
+            values = (f"hidden.{i}", "angles", *PAGING, f"kv.{i}.k", f"kv.{i}.v")
+            steps.append((layer, Call(layer.name, f"target.layers.{i}", values, (f"hidden.{i + 1}",))))
+        last = f"hidden.{g.target.num_layers}"
+        taps = tuple(f"hidden.{position}" for position in g.draft.aux_layers)
+        if kind == "target_prefill":
+            head, extra = self._use(self.factory.prefill_head(rows)), ("last_index",)
+            bucket = f"t{rows}"
+        else:
+            head = self._use(self.factory.verify_head(requests, per_request))
+            extra, bucket = ("tokens", "num_draft_tokens"), f"r{requests}"
+        outputs = tuple(spec.name for spec in head.outputs)
+        steps.append((head, Call(head.name, "target.head", (last, *extra, *taps), outputs)))
+        self._add(f"{kind}.{bucket}.c{context}", kind, requests, rows, context, steps)
+
+    def _draft_pools(self) -> tuple[str, str]:
+        index = self.g.target.num_layers  # draft layers follow the target's under one block table
+        return f"kv.{index}.k", f"kv.{index}.v"
+
+    def draft_initial(self, kind: GraphKind, requests: int, per_request: int, context: int) -> None:
+        unit = self._use(self.factory.draft_initial(requests, per_request))
+        values = ("tokens", *PAGING, "features", "last_index", *self._draft_pools())
+        call = Call(unit.name, "draft", values, ("draft_token", "state"))
+        bucket = f"t{per_request}" if kind == "draft_initial_prefill" else f"r{requests}"
+        name = f"draft_initial.{bucket}.c{context}"
+        self._add(name, kind, requests, requests * per_request, context, [(unit, call)])
+
+    def draft_recurrent(self, requests: int, context: int) -> None:
+        unit = self._use(self.factory.draft_recurrent(requests))
+        call = Call(
+            unit.name, "draft", ("tokens", "state", *PAGING, *self._draft_pools()), ("draft_token", "next_state")
+        )
+        name = f"draft_recurrent.r{requests}.c{context}"
+        self._add(name, "draft_recurrent", requests, requests, context, [(unit, call)])

@@ -1,0 +1,196 @@
+"""Units: the modules that get compiled, described by numbers alone.
+
+A `UnitSpec` says everything a compile worker needs, so it crosses process and machine borders as JSON and its text is
+part of the cache key. A dimension given by name is dynamic: `context_blocks` (the block table's width) and `num_blocks`
+(the KV pool's size) are chosen by the caller at run time; measured here, that costs neither speed nor a single bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aot.graphs.geometry import Geometry
+from runtime.bundle.manifest import TensorSpec
+
+CONTEXT, POOL = "context_blocks", "num_blocks"
+
+
+@dataclass(frozen=True)
+class UnitSpec:
+    """One module to compile.
+
+    Attributes:
+        name: unique in a plan; `target_layer.r4x4` is 4 requests with 4 rows each.
+        kind: a key of `aot.graphs.modules.MODULES`.
+        dtype: of weights and activations.
+        arguments: the module's constructor arguments, dtype aside.
+        inputs, outputs: in call order; the last two inputs of a unit with KV are its key and value pool.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    arguments: Mapping[str, int | float | bool]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def _ints(name: str, *shape: int | str) -> TensorSpec:
+    return TensorSpec(name, "int32", shape)
+
+
+class UnitFactory:
+    """Makes the unit specs of one geometry; the same rows give the same unit, whichever graph asks."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.g = geometry
+
+    def _pools(self, kv_heads: int, head_dim: int) -> tuple[TensorSpec, TensorSpec]:
+        shape = (POOL, self.g.block_size, kv_heads, head_dim)
+        return TensorSpec("key_pool", self.g.dtype, shape), TensorSpec("value_pool", self.g.dtype, shape)
+
+    def _paging(self, requests: int, rows: int) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+        table = _ints("block_table", requests, CONTEXT)
+        return _ints("positions", rows), _ints("slot_mapping", rows), table
+
+    def _auxiliary(self, rows: int) -> tuple[TensorSpec, ...]:
+        size = self.g.target.hidden_size
+        return tuple(TensorSpec(f"aux_{i}", self.g.dtype, (rows, size)) for i in range(self.g.draft.num_aux))
+
+    def embed(self, rows: int) -> UnitSpec:
+        t = self.g.target
+        return UnitSpec(
+            name=f"target_embed.t{rows}",
+            kind="target_embed",
+            dtype=self.g.dtype,
+            arguments={
+                "vocab": t.vocab_size,
+                "hidden": t.hidden_size,
+                "max_positions": self.g.max_model_len,
+                "head_dim": t.head_dim,
+            },
+            inputs=(_ints("tokens", rows), _ints("positions", rows)),
+            outputs=(
+                TensorSpec("hidden", self.g.dtype, (rows, t.hidden_size)),
+                TensorSpec("angles", "float32", (rows, t.head_dim)),
+            ),
+        )
+
+    def layer(self, requests: int, per_request: int) -> UnitSpec:
+        t, rows = self.g.target, requests * per_request
+        hidden = TensorSpec("hidden", self.g.dtype, (rows, t.hidden_size))
+        return UnitSpec(
+            name=f"target_layer.r{requests}x{per_request}",
+            kind="target_layer",
+            dtype=self.g.dtype,
+            arguments={
+                "hidden": t.hidden_size,
+                "intermediate": t.intermediate_size,
+                "heads": t.num_heads,
+                "kv_heads": t.num_kv_heads,
+                "head_dim": t.head_dim,
+                "eps": t.rms_norm_eps,
+            },
+            inputs=(
+                hidden,
+                TensorSpec("angles", "float32", (rows, t.head_dim)),
+                *self._paging(requests, rows),
+                *self._pools(t.num_kv_heads, t.head_dim),
+            ),
+            outputs=(hidden,),
+        )
+
+    def _head_arguments(self) -> dict[str, int | float | bool]:
+        t = self.g.target
+        return {
+            "vocab": t.vocab_size,
+            "hidden": t.hidden_size,
+            "eps": t.rms_norm_eps,
+            "with_logits": not self.g.greedy_only,
+        }
+
+    def _features(self, rows: int) -> TensorSpec:
+        return TensorSpec("features", self.g.dtype, (rows, self.g.draft.num_aux * self.g.target.hidden_size))
+
+    def _logits(self, rows: int) -> tuple[TensorSpec, ...]:
+        if self.g.greedy_only:
+            return ()
+        return (TensorSpec("logits", "float32", (rows, self.g.target.vocab_size)),)
+
+    def prefill_head(self, rows: int) -> UnitSpec:
+        hidden = TensorSpec("hidden", self.g.dtype, (rows, self.g.target.hidden_size))
+        return UnitSpec(
+            name=f"target_prefill_head.t{rows}",
+            kind="target_prefill_head",
+            dtype=self.g.dtype,
+            arguments=self._head_arguments(),
+            inputs=(hidden, _ints("last_index", 1), *self._auxiliary(rows)),
+            outputs=(_ints("next_token", 1), self._features(rows), *self._logits(1)),
+        )
+
+    def verify_head(self, requests: int, per_request: int) -> UnitSpec:
+        rows = requests * per_request
+        hidden = TensorSpec("hidden", self.g.dtype, (rows, self.g.target.hidden_size))
+        return UnitSpec(
+            name=f"target_verify_head.r{requests}x{per_request}",
+            kind="target_verify_head",
+            dtype=self.g.dtype,
+            arguments={**self._head_arguments(), "requests": requests},
+            inputs=(hidden, _ints("tokens", rows), _ints("num_draft_tokens", requests), *self._auxiliary(rows)),
+            outputs=(_ints("accepted", requests, per_request), self._features(rows), *self._logits(rows)),
+        )
+
+    def _draft_arguments(self) -> dict[str, int | float | bool]:
+        d = self.g.draft
+        return {
+            "vocab": d.vocab_size,
+            "draft_vocab": d.draft_vocab_size,
+            "hidden": d.hidden_size,
+            "intermediate": d.intermediate_size,
+            "heads": d.num_heads,
+            "kv_heads": d.num_kv_heads,
+            "head_dim": d.head_dim,
+            "eps": d.rms_norm_eps,
+            "max_positions": self.g.max_model_len,
+            "norm_before_residual": d.norm_before_residual,
+        }
+
+    def _draft_outputs(self, requests: int) -> tuple[TensorSpec, TensorSpec]:
+        state = TensorSpec("state", self.g.dtype, (requests, self.g.draft.hidden_size))
+        return _ints("draft_token", requests), state
+
+    def draft_initial(self, requests: int, per_request: int) -> UnitSpec:
+        d, rows = self.g.draft, requests * per_request
+        features = self._features(rows)
+        return UnitSpec(
+            name=f"draft_initial.r{requests}x{per_request}",
+            kind="draft_initial",
+            dtype=self.g.dtype,
+            arguments={**self._draft_arguments(), "feature_size": d.num_aux * d.target_hidden_size},
+            inputs=(
+                _ints("tokens", rows),
+                *self._paging(requests, rows),
+                features,
+                _ints("last_index", requests),
+                *self._pools(d.num_kv_heads, d.head_dim),
+            ),
+            outputs=self._draft_outputs(requests),
+        )
+
+    def draft_recurrent(self, requests: int) -> UnitSpec:
+        d = self.g.draft
+        _, state = self._draft_outputs(requests)
+        return UnitSpec(
+            name=f"draft_recurrent.r{requests}",
+            kind="draft_recurrent",
+            dtype=self.g.dtype,
+            arguments=self._draft_arguments(),
+            inputs=(
+                _ints("tokens", requests),
+                state,
+                *self._paging(requests, requests),
+                *self._pools(d.num_kv_heads, d.head_dim),
+            ),
+            outputs=self._draft_outputs(requests),
+        )
