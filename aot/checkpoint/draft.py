@@ -4,11 +4,6 @@ Published drafts differ in more than names, and a difference that is passed over
 without any visible error. So the weights are the truth where config and weights can disagree, every guess is
 recorded in `DraftConfig.sources`, and each known variant that our graphs lack is refused by name (see
 draft_variants.py).
-
-Auxiliary layers are positions in the target's residual stream: position k is the stream that enters layer k,
-position 0 the embeddings, position N what leaves the last layer before the final norm. Published ids mean
-either that (SafeAILab, vLLM, speculators; lists that begin with 2) or "the output of layer k" (SpecForge,
-ModelOpt; lists that begin with 1).
 """
 
 from __future__ import annotations
@@ -19,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aot.checkpoint.draft_variants import AUX_IDS, refuse_unsupported_config, refuse_unsupported_tensors
+from aot.checkpoint.aux_layers import read_aux_layers
+from aot.checkpoint.draft_variants import refuse_unsupported_config, refuse_unsupported_tensors
 from aot.checkpoint.fields import Fields, read_json
 from aot.checkpoint.rope import read_rope
 from aot.checkpoint.source import ModelSource
@@ -30,6 +26,9 @@ from runtime.bundle.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
+
+
+Q_PROJ = "midlayer.self_attn.q_proj.weight"
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def _read(
     _must_agree("vocab_size", vocab_size, target.vocab_size, config)
     target_hidden_size = config.integer("target_hidden_size", target.hidden_size)
     _must_agree("target_hidden_size", target_hidden_size, target.hidden_size, config)
-    aux, sources["aux_layers"] = _aux_layers(config, target, override)
+    aux, sources["aux_layers"] = read_aux_layers(config, target.num_layers, override)
     head_dim = decide("head_dim", "head_dim", Q_PROJ, 0, num_heads, max(1, hidden_size // num_heads))
     draft_vocab_size = decide("draft_vocab_size", "draft_vocab_size", "lm_head.weight", 0, 1, vocab_size)
     theta, scaling, theta_given = read_rope(config, supported=("default",))
@@ -189,50 +188,6 @@ def _must_agree(key: str, found: int, expected: int, config: Fields) -> None:
             found=str(found),
             repair="check that this draft was trained for this target",
         )
-
-
-def _aux_layers(
-    config: Fields, target: TargetConfig, override: Sequence[int] | None
-) -> tuple[tuple[int, ...], str]:
-    """The auxiliary states' residual-stream positions and who decided them.
-
-    Our own key `aux_layers` states positions plainly. Published ids are read as positions, which is the
-    meaning of vLLM and of the AWS design; a list that begins with 1 almost always means outputs, so it is
-    refused rather than read one layer off, which costs all acceptance and shows nowhere.
-    """
-    layers, eagle = target.num_layers, config.mapping("eagle_config")
-    by = "override" if override is not None else "config"
-    if override is not None:
-        aux = tuple(override)
-    elif config.has("aux_layers"):
-        aux = config.integers("aux_layers")
-    elif config.has(AUX_IDS) or eagle.has(AUX_IDS):
-        aux = (config if config.has(AUX_IDS) else eagle).integers(AUX_IDS)
-        if aux[:1] == (1,):
-            raise ConfigError(
-                f"{AUX_IDS} of {config.where} begins with 1, which can mean a layer's input or output",
-                found=str(list(aux)),
-                repair=(
-                    f'add "aux_layers": {[layer + 1 for layer in aux]} if the ids mean outputs (SpecForge, '
-                    f'ModelOpt), or "aux_layers": {list(aux)} if they mean inputs (vLLM)'
-                ),
-            )
-    else:
-        by, aux = "default", (2, layers // 2, layers - 3)
-    if not aux or any(not 0 <= layer <= layers for layer in aux) or list(aux) != sorted(set(aux)):
-        what = f"the default auxiliary layers do not fit a target of {layers} layers"
-        if by != "default":
-            what = f"the auxiliary layers of {config.where} do not fit a target of {layers} layers"
-        raise ConfigError(
-            what,
-            expected=f"different ascending positions from 0 to {layers}",
-            found=str(list(aux)),
-            repair='state them in the draft\'s config.json, such as "aux_layers": [0, 1, 2]',
-        )
-    return aux, by
-
-
-Q_PROJ = "midlayer.self_attn.q_proj.weight"
 
 
 def draft_shapes(config: DraftConfig) -> Shapes:

@@ -97,5 +97,7 @@ def refuse_unsupported_tensors(shapes: Shapes) -> None:
         if name.endswith(".bias"):
             raise _unsupported(f"biases ({name})", "the draft checkpoint")
     fc = shapes.get("fc.weight", ())
-    if len(fc) == 2 and fc[1] == 2 * fc[0] and not any(name.startswith("midlayer.") for name in shapes):
-        raise _unsupported("EAGLE-1 or EAGLE-2 (a narrow fc.weight, no midlayer)", "the draft checkpoint")
+    if len(fc) == 2 and fc[1] == 2 * fc[0] and "midlayer.hidden_norm.weight" not in shapes:
+        raise _unsupported(
+            "EAGLE-1 or EAGLE-2 (fc.weight of width 2H, no hidden_norm)", "the draft checkpoint"
+        )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aot.checkpoint.fields import Fields, read_json
+from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import read_gguf_header
 from aot.checkpoint.rope import read_rope
 from aot.checkpoint.source import ModelSource
@@ -71,7 +72,9 @@ def read_target_config(source: ModelSource) -> TargetConfig:
         ConfigError: it cannot be read, or is of a family or has a feature that is not supported.
     """
     if source.kind == "gguf":
-        return _from_gguf(source.path)
+        name = source.path.name
+        facts = config_from_gguf(read_gguf_header(source.path), name)
+        return _from_config(Fields(facts, name), Fields({}, name))
     generation = source.path / "generation_config.json"
     return _from_config(
         Fields(read_json(source.path / "config.json"), f"{source.path.name}/config.json"),
@@ -182,62 +185,8 @@ def _checked(target: TargetConfig, where: str) -> TargetConfig:
     return target
 
 
-# model_type of config.json (and general.architecture of a GGUF file) -> its reader.
+# model_type of config.json, general.architecture of a GGUF file -> its reader.
 FAMILIES: dict[str, Callable[[Fields, Fields], TargetConfig]] = {"llama": _llama}
-
-
-def _from_gguf(path: Path) -> TargetConfig:
-    header = read_gguf_header(path)
-    facts = Fields(header.metadata, path.name)
-    family = facts.text("general.architecture")
-    if family not in FAMILIES:
-        raise _unknown_family(family, path.name)
-    biases = sorted(name for name in header.shapes if name.endswith(".bias"))
-    for found, what in (
-        (facts.integer(f"{family}.expert_count", 0, least=0), "a mixture of experts"),
-        (biases, "a model with biases"),
-        ("rope_freqs.weight" in header.shapes, "a model with rope frequency factors (rope_freqs.weight)"),
-        (facts.text(f"{family}.rope.scaling.type", "none") != "none", "a model with rope scaling"),
-    ):
-        if found:
-            raise ConfigError(
-                f"{path.name} is {what}, which is not supported yet from GGUF",
-                repair="give the original checkpoint's folder or hub id instead",
-            )
-    num_heads = facts.integer(f"{family}.attention.head_count")
-    hidden_size = facts.integer(f"{family}.embedding_length")
-    rotated = facts.integer(f"{family}.rope.dimension_count", max(1, hidden_size // num_heads))
-    head_dim = facts.integer(f"{family}.attention.key_length", rotated)
-    if rotated != head_dim or facts.integer(f"{family}.attention.value_length", head_dim) != head_dim:
-        raise ConfigError(
-            f"{path.name} has heads of several widths or partly rotated, which is not supported yet"
-        )
-    if "token_embd.weight" not in header.shapes:
-        raise ConfigError(f"{path.name} has no token_embd.weight", repair="fetch the file again")
-    eps = facts.number(f"{family}.attention.layer_norm_rms_epsilon")
-    target = TargetConfig(
-        family=family,
-        hidden_size=hidden_size,
-        intermediate_size=facts.integer(f"{family}.feed_forward_length"),
-        num_layers=facts.integer(f"{family}.block_count"),
-        num_heads=num_heads,
-        num_kv_heads=facts.integer(f"{family}.attention.head_count_kv", num_heads),
-        head_dim=head_dim,
-        vocab_size=header.shapes["token_embd.weight"][0],
-        # Stored in float32; seven digits bring back the number that the model's author wrote, 1e-05.
-        rms_norm_eps=float(f"{eps:.7g}"),
-        rope_theta=facts.number(f"{family}.rope.freq_base", 10000.0),
-        rope_scaling=None,
-        max_position_embeddings=facts.integer(f"{family}.context_length"),
-        tie_word_embeddings="output.weight" not in header.shapes,
-        eos_token_ids=facts.integers("tokenizer.ggml.eos_token_id", ()),
-        bos_token_id=(
-            facts.integer("tokenizer.ggml.bos_token_id", least=0)
-            if facts.has("tokenizer.ggml.bos_token_id")
-            else None
-        ),
-    )
-    return _checked(target, path.name)
 
 
 def target_shapes(config: TargetConfig) -> Shapes:
