@@ -1,4 +1,4 @@
-"""Configuration: a YAML file under vLLM's key names becomes one frozen `BuildConfig`, or all problems at once.
+"""Configuration: a YAML file under vLLM's key names becomes one frozen `BuildConfig`, or every problem.
 
     fields.py       the keys, their types and what they mean
     defaults.py     values that follow from other values (buckets from max_model_len and max_num_seqs)

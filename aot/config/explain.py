@@ -40,14 +40,17 @@ _SENTENCES: dict[str, tuple[str, str]] = {
     "string_type": ("is not text", "text"),
     "too_short": ("is empty", "at least one value"),
     "tuple_type": ("is not a list", "a list of integers"),
-    "union_tag_invalid": ("is not a known value", "{expected_tags}"),
+    "union_tag_invalid": ("is not a known value", "'aoti' or 'neuron'"),
 }
 
 
 @cache
 def known_keys() -> dict[str, FieldInfo]:
     """Every key path that a YAML may hold, sections included, with its field."""
-    return dict(_walk(BuildConfig, ""))
+    keys: dict[str, FieldInfo] = {}
+    for path, field in _walk(BuildConfig, ""):
+        keys.setdefault(path, field)  # backend.name is a key of both backends.
+    return keys
 
 
 def explain(details: Iterable[ErrorDetails]) -> list[tuple[Location, Problem]]:
@@ -65,7 +68,7 @@ def explain(details: Iterable[ErrorDetails]) -> list[tuple[Location, Problem]]:
         if detail["type"] == "too_short" and detail["input"]:
             continue  # A list whose items are all wrong counts as empty; the items are reported.
         if detail["type"] == "extra_forbidden":
-            problems.append((location, _unknown(path, detail["input"])))
+            problems.append((location, _unknown(location, detail["input"])))
         elif detail["type"] != "missing":
             problems.append((location, _wrong(path, detail)))
         elif path not in renamed:
@@ -107,11 +110,12 @@ def _missing(path: str) -> Problem:
     )
 
 
-def _unknown(path: str, value: object) -> Problem:
+def _unknown(location: Location, value: object) -> Problem:
+    path = key_path(location)
     parent, _, key = path.rpartition(".")
     if path in UNSUPPORTED:
         return Problem((path,), f"{path} is not supported yet", found=show(value), repair=UNSUPPORTED[path])
-    if path in known_keys() and parent != "backend":
+    if path in known_keys() and "." in str(location[-1]):
         return Problem(
             (path,),
             f"{path} is written as one key",

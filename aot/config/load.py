@@ -65,17 +65,18 @@ def _validate(values: dict[str, object]) -> tuple[BuildConfig | None, list[Probl
         config = BuildConfig.model_validate(values)
     except ValidationError as error:
         explained = explain(error.errors(include_url=False))
-        problems = [problem for _, problem in explained]
-        wrong = [key for problem in problems for key in problem.keys]
-        config = _rightful(values, [location for location, _ in explained])
-        if config is None:
-            return None, problems
-        rules = [rule for rule in cross_problems(config) if not any(rule.concerns(key) for key in wrong)]
-        return config, problems + rules
-    return config, cross_problems(config)
+    else:
+        return config, cross_problems(config)
+    problems = [problem for _, problem in explained]
+    wrong = [key for problem in problems for key in problem.keys]
+    salvaged = _salvage(values, [location for location, _ in explained])
+    if salvaged is None:
+        return None, problems
+    rules = [rule for rule in cross_problems(salvaged) if not any(rule.concerns(key) for key in wrong)]
+    return salvaged, problems + rules
 
 
-def _rightful(values: dict[str, object], wrong: list[Location]) -> BuildConfig | None:
+def _salvage(values: dict[str, object], wrong: list[Location]) -> BuildConfig | None:
     """The configuration that is left without the values at `wrong`, None where too little is left."""
     for _ in range(2):
         # Twice, because the keys of an unknown backend turn out wrong only when its name has gone.

@@ -27,7 +27,7 @@ class Problem:
     def error(self, places: Mapping[str, str] | None = None) -> ConfigError:
         """The typed error.
 
-        `places` gives a key's place ("line 4"). The first key that has one is named, else a section around one.
+        `places` gives a key's place ("line 4"). The first key that has one is named, else a section's.
         """
         places = places or {}
         around = [section for key in self.keys for section in _sections(key)]
