@@ -101,11 +101,11 @@ def _wrong(path: str, detail: ErrorDetails) -> Problem:
 
 
 def _missing(path: str) -> Problem:
-    field = known_keys()[path]
+    description = (known_keys()[path].description or "a value").rstrip(".")
     return Problem(
         (path,),
         f"{path} is missing",
-        expected=(field.description or "a value").rstrip("."),
+        expected=description.replace("The ", "the ", 1),
         repair=f"add {_example(path)}",
     )
 

@@ -298,7 +298,7 @@ def test_a_key_written_with_dots_is_told_from_a_nested_one(refuse: Refuse) -> No
 
 def test_an_empty_configuration_misses_both_models(refuse: Refuse) -> None:
     assert refuse("{}") == [
-        "  - speculative_config is missing: expected The draft and how far it looks ahead.",
+        "  - speculative_config is missing: expected the draft and how far it looks ahead.",
         "    hint: add speculative_config: {method: eagle3, model: DRAFT, num_speculative_tokens: 3}",
         "  - model is missing: expected model or model_config.",
         "    hint: add model: and a hub id (ORG/TARGET), a folder or a file",
