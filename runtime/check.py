@@ -1,0 +1,134 @@
+"""`--check`: is speculation exactly plain decoding, on this machine, for this bundle?
+
+The builder proved it where it built. This repeats the proof where the bundle runs: the same prompts through
+plain decoding and through speculation, each alone and all as one batch. Plain decoding of each prompt alone
+is the reference; a token of any other run that differs from it is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from runtime.generate import TokenEngine, generate
+from runtime.prompts import Prompt
+from runtime.request import Request, RequestOutput, SpecDecodeStats
+
+# Unlike each other on purpose: languages, code, lists and repetition lead to different acceptance patterns.
+BUILTIN_PROMPTS = (
+    "Why is the sky blue?",
+    "Count from one to twenty in words.",
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "Wie heißt die Hauptstadt von Österreich?",
+    "Repeat the word echo ten times.",
+    "List three fruits as a JSON array.",
+    "Tell a story about a lighthouse keeper in three sentences.",
+    "What is 17 + 25? Answer with the number only.",
+)
+DEFAULT_MAX_TOKENS = 64
+_LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
+
+RUNS = ("speculation alone", "plain in a batch", "speculation in a batch")
+
+
+@dataclass
+class Comparison:
+    """One prompt's result.
+
+    Attributes:
+        prompt: the prompt.
+        length: tokens of its reference answer.
+        differences: run (one of RUNS) -> index of the first generated token at which it leaves the reference.
+    """
+
+    prompt: Prompt
+    length: int
+    differences: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def same(self) -> bool:
+        return not self.differences
+
+    def sentence(self) -> str:
+        """ "same, 64 tokens" or where each run differs first."""
+        if self.same:
+            return f"same, {self.length} tokens"
+        return "; ".join(f"{run}: first difference at token {at}" for run, at in self.differences.items())
+
+    def to_json(self) -> dict[str, object]:
+        head: dict[str, object] = {} if self.prompt.id is None else {"id": self.prompt.id}
+        return head | {
+            "prompt": self.prompt.title(),
+            "same": self.same,
+            "tokens": self.length,
+            "first_difference": dict(self.differences),
+        }
+
+
+def builtin_prompts(has_tokenizer: bool, vocab_size: int, max_model_len: int) -> tuple[Prompt, ...]:
+    """The prompts of `--check`: texts, or for a bundle without a tokenizer id lists of several lengths."""
+    if has_tokenizer:
+        return tuple(Prompt(f"check prompt {n}", text) for n, text in enumerate(BUILTIN_PROMPTS, start=1))
+    longest = max(1, max_model_len // 2)
+    return tuple(
+        Prompt(
+            f"check prompt {n}",
+            tuple((7 * i * i + 13 * i + 29 * n) % vocab_size for i in range(min(length, longest))),
+        )
+        for n, length in enumerate(_LENGTHS, start=1)
+    )
+
+
+def first_difference(reference: RequestOutput, other: RequestOutput) -> int | None:
+    """Index of the first generated token at which `other` leaves `reference`; None where they are the same.
+
+    Answers of which one goes on where the other ended, or that ended for different reasons, differ at that
+    end.
+    """
+    for index, (left, right) in enumerate(zip(reference.token_ids, other.token_ids, strict=False)):
+        if left != right:
+            return index
+    if (len(reference.token_ids), reference.finish_reason) == (len(other.token_ids), other.finish_reason):
+        return None
+    return min(len(reference.token_ids), len(other.token_ids))
+
+
+def compare(
+    load_engine: Callable[[bool], TokenEngine], prompts: Sequence[Prompt], requests: Sequence[Request]
+) -> tuple[list[Comparison], SpecDecodeStats]:
+    """Run `requests` in all four ways; returns the results in order, and what speculation did in both its
+    runs.
+
+    Args:
+        load_engine: makes an engine, speculating or not. One is held at a time, so that memory is that of
+        one.
+        prompts: what each request was made from.
+    """
+    plain = load_engine(False)
+    reference, plain_batch = _alone(plain, requests), _batch(plain, requests)
+    del plain
+    speculating = load_engine(True)
+    alone, batch = _alone(speculating, requests), _batch(speculating, requests)
+    results = []
+    stats = SpecDecodeStats()
+    for prompt, right, *others in zip(prompts, reference, alone, plain_batch, batch, strict=True):
+        differences = {
+            run: at
+            for run, other in zip(RUNS, others, strict=True)
+            if (at := first_difference(right, other)) is not None
+        }
+        results.append(Comparison(prompt, len(right.token_ids), differences))
+    for output in [*alone, *batch]:
+        stats.merge(output.spec_decode)
+    return results, stats
+
+
+def _alone(engine: TokenEngine, requests: Sequence[Request]) -> list[RequestOutput]:
+    return [output for request in requests for output in generate(engine, [request])]
+
+
+def _batch(engine: TokenEngine, requests: Sequence[Request]) -> list[RequestOutput]:
+    # Ids of their own: an engine may refuse an id that it has seen.
+    renamed = [replace(request, request_id=f"batch-{index}") for index, request in enumerate(requests)]
+    outputs = {output.request_id: output for output in generate(engine, renamed)}
+    return [outputs[request.request_id] for request in renamed]

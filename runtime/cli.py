@@ -1,0 +1,212 @@
+"""`eagle3-run`: the command line, and what becomes of every way to fail.
+
+Nothing heavy is imported before the options are read, so that `--help` and a misspelt option are answered at
+once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from runtime.bundle.errors import Eagle3Error, UsageError, render
+
+if TYPE_CHECKING:
+    from runtime.prompts import Prompt
+
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as a shell reports them
+
+EPILOG = """\b
+Examples:
+  eagle3-run --bundle artifacts/smollm2-135m
+      chat, on a terminal; otherwise the prompt is read from standard input
+  eagle3-run --bundle artifacts/smollm2-135m --prompt "Why is the sky blue?" --stats
+  eagle3-run --bundle artifacts/smollm2-135m --raw --prompt "Once upon a time" --max-tokens 40
+  eagle3-run --bundle artifacts/smollm2-135m --prompts prompts.jsonl --json > answers.jsonl
+  eagle3-run --bundle artifacts/smollm2-135m --check
+
+\b
+Lines of a prompts file:
+  {"prompt": "Why is the sky blue?"}
+  {"id": "q7", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}
+  {"prompt_token_ids": [1, 4093, 253]}
+
+\b
+Exit codes: 0 ok, 1 unexpected or --check found a difference, 2 usage,
+4 incompatible host, 5 damaged bundle, 130 interrupted.
+EAGLE3_DEBUG=1 in the environment shows the traceback of an unexpected error.
+"""
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.command(epilog=EPILOG, context_settings=SETTINGS)
+@click.option(
+    "--bundle",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder that eagle3-build made.",
+)
+@click.option(
+    "--prompt", "texts", multiple=True, metavar="TEXT", help="Answer TEXT; may be given several times."
+)
+@click.option(
+    "--prompts",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.jsonl",
+    help="Answer every line of FILE.",
+)
+@click.option("--raw", is_flag=True, help="Give prompts to the model as they are, without chat template.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Generate at most N tokens for each prompt.  [default: 256; 64 with --check]",
+)
+@click.option("--no-speculation", is_flag=True, help="Decode plainly, one token a pass.")
+@click.option("--ignore-eos", is_flag=True, help="Go on past the model's end of sequence.")
+@click.option("--stats", is_flag=True, help="Print counts and times of the run to standard error.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Compare speculation with plain decoding, on built-in prompts or yours; exit 1 on any difference.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each prompt.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
+def command(
+    bundle: Path,
+    texts: tuple[str, ...],
+    file: Path | None,
+    raw: bool,
+    max_tokens: int | None,
+    no_speculation: bool,
+    ignore_eos: bool,
+    stats: bool,
+    check: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Answer prompts from a bundle by speculative decoding; nothing is compiled.
+
+    Answers go to standard output, all else to standard error.
+    """
+    if check and no_speculation:
+        raise UsageError(
+            "--check compares speculation with plain decoding", repair="leave --no-speculation out"
+        )
+    from runtime import commands
+    from runtime.prompts import Prompt, read_prompts
+
+    prompts = [Prompt(f"--prompt {number}", text) for number, text in enumerate(texts, start=1)]
+    if file is not None:
+        prompts += read_prompts(file)
+    chat = not (prompts or check or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
+    if chat and raw:
+        raise UsageError(
+            "--raw is for prompts, and a chat has none", repair="give --prompt TEXT, or leave --raw out"
+        )
+    if not (prompts or check or chat):
+        prompts = [_prompt_from_stdin()]
+    session = commands.open_session(
+        bundle,
+        commands.Options(
+            raw=raw,
+            max_tokens=max_tokens,
+            speculation=not no_speculation,
+            ignore_eos=ignore_eos,
+            stats=stats,
+            as_json=as_json,
+            quiet=quiet,
+        ),
+    )
+    if check:
+        return commands.check(session, tuple(prompts))
+    if chat:
+        return commands.chat(session)
+    return commands.answer_prompts(session, tuple(prompts))
+
+
+def _prompt_from_stdin() -> Prompt:
+    from runtime.prompts import Prompt
+
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            "Standard input is not text",
+            expected="UTF-8",
+            found=error.reason,
+            repair="give the prompt as UTF-8",
+        ) from None
+    if not text.strip():
+        raise UsageError(
+            "There is no prompt",
+            repair="give --prompt TEXT or --prompts FILE.jsonl, or text on standard input",
+        )
+    return Prompt("standard input", text.removesuffix("\n"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script: runs the command and turns every way to fail into a message and an exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        try:
+            with command.make_context("eagle3-run", list(arguments)) as context:
+                code: int = command.invoke(context)
+            sys.stdout.flush()
+            return code
+        except click.exceptions.Exit as done:  # --help
+            return done.exit_code
+        except click.ClickException as error:
+            return _fail(_usage(error), arguments)
+        except Eagle3Error as error:
+            return _fail(error, arguments)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read has gone. Python would complain once more when it flushes stdout at exit.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as error:
+        if os.environ.get("EAGLE3_DEBUG") == "1":
+            traceback.print_exc()
+        text = " ".join(str(error).split()).rstrip(".")
+        defect = Eagle3Error(
+            f"{type(error).__name__}: {text} (this is a defect of eagle3-run)",
+            repair="report it, with what EAGLE3_DEBUG=1 in the environment prints",
+        )
+        return _fail(defect, arguments)
+
+
+def _usage(error: click.ClickException) -> UsageError:
+    if isinstance(error, click.NoSuchOption):
+        close = " or ".join(error.possibilities or ())
+        repair = f"did you mean {close}?" if close else "eagle3-run --help shows the options"
+        return UsageError(f"There is no option {error.option_name}", repair=repair)
+    return UsageError(error.format_message().rstrip("."), repair="eagle3-run --help shows the options")
+
+
+def _fail(error: Eagle3Error, arguments: Sequence[str]) -> int:
+    if "--json" in arguments:
+        click.echo(json.dumps(error.to_json()))
+    else:
+        for line in render(error):
+            click.echo(line, err=True)
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Drive an engine until its requests are done: the loop that every command shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from runtime.bundle.errors import Eagle3Error, UsageError
+from runtime.prompts import raise_together
+from runtime.request import Request, RequestOutput, StepOutput
+
+
+class TokenEngine(Protocol):
+    """What the command line needs of `runtime.engine.Engine`; token ids in, token ids out."""
+
+    def add_request(self, request: Request) -> None:
+        """Queue `request`; raises UsageError when it can never run (its prompt is too long)."""
+
+    def abort_request(self, request_id: str) -> None:
+        """Forget a request and free its blocks; no later output has it. An unknown id is passed over."""
+
+    def step(self) -> list[StepOutput]: ...
+
+    def has_unfinished(self) -> bool: ...
+
+    def take_finished(self) -> list[RequestOutput]: ...
+
+    def report(self) -> dict[str, object]: ...
+
+
+def generate(
+    engine: TokenEngine,
+    requests: Sequence[Request],
+    *,
+    names: Sequence[str] | None = None,
+    on_step: Callable[[StepOutput], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[RequestOutput]:
+    """Run `requests` as one batch; yields each as it finishes.
+
+    Args:
+        engine: an engine with nothing unfinished.
+        names: how an error names each request; without names an engine's error passes as it is.
+        on_step: called with every StepOutput, as the tokens come.
+        stop: asked between steps; once it is true all unfinished requests are aborted and the iteration ends.
+
+    Raises:
+        UsageError, ErrorGroup: the engine refuses requests. Nothing has run then, and none is left queued.
+    """
+    problems: list[Eagle3Error] = []
+    for index, request in enumerate(requests):
+        try:
+            engine.add_request(request)
+        except UsageError as error:
+            problems.append(_named(error, names[index]) if names else error)
+    if problems:
+        _abort(engine, requests)
+    raise_together(f"{len(problems)} of {len(requests)} prompts cannot be run", problems)
+    while engine.has_unfinished():
+        if stop():
+            _abort(engine, requests)
+            return
+        for output in engine.step():
+            if on_step is not None:
+                on_step(output)
+        yield from engine.take_finished()
+
+
+def _abort(engine: TokenEngine, requests: Sequence[Request]) -> None:
+    for request in requests:
+        engine.abort_request(request.request_id)
+    engine.take_finished()
+
+
+def _named(error: UsageError, name: str) -> UsageError:
+    return UsageError(
+        f"{name}: {error.what}", expected=error.expected, found=error.found, repair=error.repair
+    )
