@@ -117,13 +117,14 @@ class Tokenizer:
                 repair="give the prompt as UTF-8",
             ) from None
         ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        if (
-            add_special_tokens
-            and self.info.add_bos
-            and self._bos_id is not None
-            and ids[:1] != [self._bos_id]
-        ):
-            ids.insert(0, self._bos_id)
+        if add_special_tokens and self._bos_id is not None:
+            begins = ids[:1] == [self._bos_id]
+            if self.info.add_bos and not begins:
+                ids.insert(0, self._bos_id)
+            elif begins and not self.info.add_bos:
+                # tokenizer.json's own rule gives way to the model's declaration; a BOS in the text itself
+                # stays.
+                ids = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
@@ -159,9 +160,8 @@ class Tokenizer:
 
         Empty for a byte-level tokenizer, whose tokens are bytes by another rule.
         """
-        decoder = json.loads(self._backend.to_str()).get("decoder") or {}
-        steps = decoder.get("decoders", [decoder])
-        if not any(step.get("type") == "ByteFallback" for step in steps):
+        letter = self._backend.token_to_id("<0x41>")
+        if letter is None or self.decode([letter], skip_special_tokens=False) != "A":
             return frozenset()
         ids = (self._backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
         return frozenset(token for token in ids if token is not None)

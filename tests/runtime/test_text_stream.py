@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
@@ -62,6 +62,7 @@ def stream(tokenizer: Tokenizer, chunks: list[list[int]]) -> tuple[list[str], st
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_deltas_put_together_are_the_decoding_of_all_ids(kind: str, data: st.DataObject) -> None:
     tokenizer = KINDS[kind]
@@ -71,6 +72,7 @@ def test_deltas_put_together_are_the_decoding_of_all_ids(kind: str, data: st.Dat
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(text=st.text(st.characters(exclude_characters="▁\ufffd", exclude_categories=["Cs"]), max_size=30))
 def test_valid_text_one_id_at_a_time_never_shows_a_replacement_character(kind: str, text: str) -> None:
     tokenizer = KINDS[kind]

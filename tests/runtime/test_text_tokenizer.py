@@ -59,6 +59,14 @@ def test_a_model_without_bos_gets_none(tmp_path: Path) -> None:
     assert tokenizer.encode("hello") == [3]
 
 
+def test_the_models_declaration_overrules_the_tokenizers_own_bos(tmp_path: Path) -> None:
+    backend = words_backend()
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer = Tokenizer.load(write(tmp_path, backend, {**INFO, "add_bos": False}))
+    assert tokenizer.encode("hello") == [3]
+    assert tokenizer.encode("<s> hello") == [0, 3]
+
+
 def test_decode_leaves_special_tokens_out_unless_asked(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write(tmp_path, words_backend()))
     assert tokenizer.decode([0, 3, 4, 1]) == "hello world"
