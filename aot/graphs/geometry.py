@@ -37,8 +37,6 @@ class Geometry:
 
 def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> Geometry:
     """The geometry of `config` over the two models."""
-    blocks_per_request = -(-config.max_model_len // config.block_size)
-    pool = config.kv_blocks or config.max_num_seqs * blocks_per_request + 1  # one more: the null block
     buckets = Buckets(
         prefill_tokens=tuple(config.buckets.prefill_tokens),
         num_seqs=tuple(config.buckets.num_seqs),
@@ -48,12 +46,12 @@ def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> G
         target=target,
         draft=draft,
         dtype=config.dtype,
-        num_speculative_tokens=config.speculative_config.num_speculative_tokens,
+        num_speculative_tokens=config.num_speculative_tokens,
         max_model_len=config.max_model_len,
         max_num_seqs=config.max_num_seqs,
         block_size=config.block_size,
-        num_blocks=pool,
+        num_blocks=config.num_kv_blocks,
         buckets=buckets,
-        greedy_only=config.on_device_sampling,
+        greedy_only=config.all_greedy,
         exact_greedy=config.exact_greedy,
     )

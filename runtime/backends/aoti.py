@@ -1,0 +1,45 @@
+"""Compiled AOTInductor modules, opened in place: nothing is unpacked, nothing is written, no compiler is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runtime.backends import Run
+from runtime.bundle.errors import HostError
+from runtime.bundle.manifest import Unit
+from runtime.bundle.open import Bundle
+from runtime.bundle.paths import inside
+from runtime.weights import Weights
+
+
+class AotiBackend:
+    """Opens one module instance per (unit, scope); instances of a unit share its code."""
+
+    def __init__(self, bundle: Bundle, weights: Weights) -> None:
+        self._bundle, self._weights = bundle, weights
+        self._opened: dict[tuple[str, str], Run] = {}
+        self._alive: list[dict[str, Tensor]] = []
+        # AMX tiles stay off for a process that has not asked the kernel for them: the first tile instruction would end
+        # it with an illegal instruction. Importing Inductor asks; this runtime does not import it.
+        if bundle.manifest.requires.amx and not torch.cpu._init_amx():  # type: ignore[attr-defined]
+            raise HostError(
+                "The kernel does not let this process use AMX tiles",
+                expected="AMX tile data permission",
+                found="a refusal",
+                repair="run on a kernel of 5.16 or later outside a restricting sandbox, or rebuild with gemm: library",
+            )
+
+    def open(self, unit: Unit, scope: str) -> Run:
+        key = (unit.name, scope)
+        if key not in self._opened:
+            path = str(inside(self._bundle.root, unit.artifact).resolve())
+            runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)  # type: ignore[attr-defined]
+            constants = self._weights.bind(scope, unit.constants)
+            # User-managed: the module keeps pointers and copies nothing, so the tensors must outlive it
+            runner.update_constant_buffer(constants, False, True, True)
+            self._alive.append(constants)
+            self._opened[key] = runner.run
+        return self._opened[key]

@@ -1,0 +1,55 @@
+"""The padded rows of one pass: what every graph takes as tokens, positions, slots and block table.
+
+All padding is set anew on every call: token 0, position 0, the null slot, the null block. A padding row therefore
+computes something harmless and writes where nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runtime.blocks import NULL_SLOT, slot_of
+from runtime.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The shape that a pass runs in: R requests, rows each, and a block table of `blocks` columns."""
+
+    requests: int
+    rows_each: int
+    blocks: int
+
+
+def pad_rows(
+    members: Seq[Sequence], tokens: Seq[Seq[int]], starts: Seq[int], bucket: Bucket, block_size: int
+) -> dict[str, Tensor]:
+    """Inputs tokens, positions, slot_mapping [R*rows] and block_table [R, blocks], all int32.
+
+    Args:
+        members: the requests of the pass, at most R; row group r belongs to members[r].
+        tokens: for each member the tokens of its rows, at most `rows_each`.
+        starts: for each member the position of its first row; the others follow one by one.
+    """
+    total = bucket.requests * bucket.rows_each
+    ids, positions, slots = [0] * total, [0] * total, [NULL_SLOT] * total
+    table: list[list[int]] = []
+    for index, (member, row_tokens, start) in enumerate(zip(members, tokens, starts, strict=True)):
+        base = index * bucket.rows_each
+        for offset, token in enumerate(row_tokens):
+            ids[base + offset] = token
+            positions[base + offset] = start + offset
+            slots[base + offset] = slot_of(member.block_ids, start + offset, block_size)
+        row = member.block_ids[: bucket.blocks]
+        table.append(row + [0] * (bucket.blocks - len(row)))
+    table += [[0] * bucket.blocks] * (bucket.requests - len(members))
+    return {
+        "tokens": torch.tensor(ids, dtype=torch.int32),
+        "positions": torch.tensor(positions, dtype=torch.int32),
+        "slot_mapping": torch.tensor(slots, dtype=torch.int32),
+        "block_table": torch.tensor(table, dtype=torch.int32),
+    }

@@ -1,0 +1,125 @@
+"""All graphs of a bundle, opened, and the choice of a bucket for a pass.
+
+Every graph that the loop can ask for is opened here, so a missing one is an error when the bundle loads and not a stall
+while a user waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from runtime.backends import backend_for
+from runtime.batch import Bucket
+from runtime.bundle.errors import HostError, IntegrityError
+from runtime.bundle.manifest import Graph, GraphKind, KVCache
+from runtime.bundle.open import Bundle
+from runtime.graph import LoadedGraph
+from runtime.weights import Weights, dtype_of
+
+# A dynamic block table is as wide as needed, in steps of this many tokens, and never narrower than two blocks.
+WIDTH_STEP = 64
+
+
+def allocate_pools(cache: KVCache, num_blocks: int) -> dict[str, Tensor]:
+    """The KV pools `kv.N.k` and `kv.N.v`, zeroed; memory is taken by the system as pages are first written.
+
+    Raises:
+        HostError: there is not enough memory.
+    """
+    pools = {}
+    try:
+        for group in cache.groups:
+            shape = (num_blocks, cache.block_size, group.kv_heads, group.head_dim)
+            for layer in range(group.first_layer, group.first_layer + group.layers):
+                for half in "kv":
+                    pools[f"kv.{layer}.{half}"] = torch.zeros(shape, dtype=dtype_of(group.dtype))
+    except RuntimeError as error:
+        raise HostError(
+            "There is not enough memory for the KV pool",
+            expected=f"{num_blocks} blocks of {cache.block_size} tokens",
+            found=str(error).partition("\n")[0],
+            repair="pass a smaller --kv-blocks",
+        ) from None
+    return pools
+
+
+class GraphSet:
+    """The opened graphs, by kind and bucket, and the pools they share."""
+
+    def __init__(self, bundle: Bundle, kinds: Iterable[GraphKind], num_blocks: int | None = None) -> None:
+        self.manifest = bundle.manifest
+        self.num_blocks = num_blocks or self.manifest.kv_cache.num_blocks
+        self.pools = allocate_pools(self.manifest.kv_cache, self.num_blocks)
+        self.weights = Weights(bundle)
+        backend = backend_for(bundle, self.weights)
+        units = {unit.name: unit for unit in self.manifest.units}
+        self._graphs: dict[tuple[str, int, int], LoadedGraph] = {}
+        for spec in self.manifest.graphs:
+            if spec.kind in kinds:
+                size = spec.rows if "prefill" in spec.kind else spec.requests
+                self._graphs[spec.kind, size, spec.context] = LoadedGraph(spec, units, backend, self.pools)
+        self._require(kinds)
+        exact = self.manifest.exactness
+        pinned = exact.lossless == "exact"
+        self._pin_requests = pinned and "requests" not in exact.bitwise_across
+        self._pin_context = pinned and "context" not in exact.bitwise_across
+
+    def _require(self, kinds: Iterable[GraphKind]) -> None:
+        buckets = self.manifest.buckets
+        for kind in kinds:
+            sizes = buckets.prefill_tokens if "prefill" in kind else buckets.num_seqs
+            for size in sizes:
+                for context in buckets.context_tokens:
+                    if (kind, size, context) not in self._graphs:
+                        raise IntegrityError(
+                            "The bundle lacks a graph",
+                            expected=f"{kind} for {size} and context {context}",
+                            found="none in the manifest",
+                            repair="rebuild the bundle with eagle3-build",
+                        )
+
+    @property
+    def loaded(self) -> Mapping[tuple[str, int, int], LoadedGraph]:
+        """Every opened graph by (kind, size, context)."""
+        return self._graphs
+
+    def wrap(self, wrapper: Callable[[LoadedGraph], LoadedGraph]) -> None:
+        """Replace every graph by `wrapper(graph)`: for observers, such as a test that looks at all inputs."""
+        self._graphs = {key: wrapper(graph) for key, graph in self._graphs.items()}
+
+    def prefill(self, kind: GraphKind, tokens: int, context: int) -> tuple[LoadedGraph, Bucket]:
+        """The graph for one chunk of `tokens` rows whose last row sees `context` entries."""
+        size = min(size for size in self.manifest.buckets.prefill_tokens if size >= tokens)
+        return self._pick(kind, size, 1, size, context, pinned=False)
+
+    def decode(self, kind: GraphKind, requests: int, context: int) -> tuple[LoadedGraph, Bucket]:
+        """The graph for `requests` requests, the longest of which sees `context` entries.
+
+        For the target's passes the bucket moves only along axes that keep every bit, see `Exactness`.
+        """
+        target = kind.startswith("target")
+        sizes = self.manifest.buckets.num_seqs
+        size = sizes[-1] if target and self._pin_requests else min(s for s in sizes if s >= requests)
+        rows = 1 + self.manifest.speculation.num_speculative_tokens
+        if kind in ("draft_recurrent", "target_decode"):
+            rows = 1
+        return self._pick(kind, size, size, rows, context, pinned=target and self._pin_context)
+
+    def _pick(
+        self, kind: GraphKind, size: int, requests: int, rows: int, context: int, *, pinned: bool
+    ) -> tuple[LoadedGraph, Bucket]:
+        contexts, block_size = self.manifest.buckets.context_tokens, self.manifest.kv_cache.block_size
+        bucket = contexts[-1] if pinned else min(c for c in contexts if c >= context)
+        graph = self._graphs[kind, size, bucket]
+        blocks = bucket // block_size
+        if not pinned and _dynamic_width(graph.spec):
+            step = max(WIDTH_STEP // block_size, 2)
+            blocks = min(blocks, -(-context // (block_size * step)) * step)
+        return graph, Bucket(requests, rows, blocks)
+
+
+def _dynamic_width(spec: Graph) -> bool:
+    return any(value.name == "block_table" and isinstance(value.shape[1], str) for value in spec.inputs)

@@ -1,0 +1,161 @@
+"""Who proposes draft tokens: the EAGLE3 draft's graphs, a script, or nobody.
+
+A proposer is told of every target pass, because draft KV row i holds (feature i, token i+1) and must be rewritten with
+the target's true features after each verify. It answers by filling `sequence.drafts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence as Seq
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from runtime.batch import Bucket, pad_rows
+from runtime.graphs import GraphSet
+from runtime.sequence import Sequence
+
+
+class Proposer(Protocol):
+    """What the engine calls after its target passes."""
+
+    def after_prefill(
+        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
+    ) -> None:
+        """A chunk of `sequence`'s prompt ran.
+
+        Args:
+            shifted: for each row of the chunk the token after it: of the prompt, and for the last row of the last
+                chunk the token that the target just chose.
+            start: position of the chunk's first row.
+            features: [T, A*Ht].
+            final: this was the prompt's last chunk; only then are drafts proposed.
+        """
+        ...
+
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+        """A verify pass ran. Rows of members[r] begin at r * (1+K) in features [R*(1+K), A*Ht].
+
+        accepted[r] is what the target committed for it: tokens after its rows 0, 1, .... A finished member is passed
+        too, with its features; it needs no drafts.
+        """
+        ...
+
+
+class NoProposer:
+    """Plain decoding: nothing is ever proposed."""
+
+    def after_prefill(
+        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
+    ) -> None:
+        return
+
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+        return
+
+
+class ScriptedProposer:
+    """Proposes what a function says, whatever the draft would. Forces any accept and reject pattern.
+
+    `script(sequence, k)` returns at most k tokens to propose after `sequence.token_ids`.
+    """
+
+    def __init__(self, script: Callable[[Sequence, int], list[int]], num_speculative_tokens: int) -> None:
+        self._script, self._k = script, num_speculative_tokens
+
+    def _fill(self, sequence: Sequence) -> None:
+        room = 0 if sequence.finish_reason else sequence.draft_room(self._k)
+        sequence.drafts = self._script(sequence, room)[:room] if room else []
+
+    def after_prefill(
+        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
+    ) -> None:
+        if final:
+            self._fill(sequence)
+
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+        for member in members:
+            self._fill(member)
+
+
+class EagleProposer:
+    """The EAGLE3 chain: one initial pass over the target's rows, then K-1 recurrent passes of one row per request."""
+
+    def __init__(self, graphs: GraphSet) -> None:
+        self._graphs = graphs
+        self._k = graphs.manifest.speculation.num_speculative_tokens
+        self._block_size = graphs.manifest.kv_cache.block_size
+
+    def after_prefill(
+        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
+    ) -> None:
+        if not _will_draft(sequence, self._k):
+            return
+        end = start + len(shifted)
+        graph, bucket = self._graphs.prefill("draft_initial_prefill", len(shifted), end)
+        inputs = pad_rows([sequence], [shifted], [start], bucket, self._block_size)
+        inputs["features"] = features
+        inputs["last_index"] = torch.tensor([len(shifted) - 1], dtype=torch.int32)
+        token, state = graph(inputs)
+        if final:
+            sequence.drafts = token.tolist()
+            self._chain([sequence], [end], state)
+
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+        # A member that will never draft again needs no draft KV: its rows are padding, its place in the pass stays
+        active = [_will_draft(member, self._k) for member in members]
+        if not any(active):
+            for member in members:
+                member.drafts = []
+            return
+        rows = 1 + self._k
+        requests = features.shape[0] // rows
+        # The rows ran at the positions that are now just before the committed tokens
+        starts = [len(m.token_ids) - 1 - len(tokens) for m, tokens in zip(members, accepted, strict=True)]
+        ends = [start + len(tokens) for start, tokens in zip(starts, accepted, strict=True)]
+        tokens = [run if on else [] for run, on in zip(accepted, active, strict=True)]
+        graph, bucket = self._graphs.decode("draft_initial", requests, max(ends))
+        inputs = pad_rows(members, tokens, starts, bucket, self._block_size)
+        last = [r * rows + max(len(run), 1) - 1 for r, run in enumerate(tokens)]
+        last += [r * rows for r in range(len(members), requests)]
+        inputs["features"] = features
+        inputs["last_index"] = torch.tensor(last, dtype=torch.int32)
+        token, state = graph(inputs)
+        for member, first, on in zip(members, token.tolist(), active, strict=False):
+            member.drafts = [first] if on else []
+        self._chain(members, ends, state)
+
+    def _chain(self, members: Seq[Sequence], positions: Seq[int], state: Tensor) -> None:
+        """Recurrent passes until every member has its drafts.
+
+        Args:
+            positions: for each member the position of its next draft row: that of the token it proposes from.
+            state: [R, H] from the initial pass, row r for members[r].
+        """
+        wanted = [m.draft_room(self._k) if m.drafts else 0 for m in members]
+        for step in range(1, max(wanted)):
+            graph, bucket = self._graphs.decode("draft_recurrent", len(members), max(positions) + step)
+            going = [want > step for want in wanted]
+            tokens = [member.drafts[-1:] if on else [] for member, on in zip(members, going, strict=True)]
+            starts = [position + step - 1 for position in positions]
+            inputs = pad_rows(members, tokens, starts, bucket, self._block_size)
+            inputs["state"] = _fit_rows(state, bucket.requests)
+            token, state = graph(inputs)
+            for member, drafted, on in zip(members, token.tolist(), going, strict=False):
+                if on:
+                    member.drafts.append(drafted)
+        for member, want in zip(members, wanted, strict=True):
+            member.drafts = member.drafts[:want]
+
+
+def _will_draft(sequence: Sequence, num_speculative_tokens: int) -> bool:
+    """Whether the request will ever propose again; the cutoff never grows, so one look is enough."""
+    return sequence.finish_reason is None and sequence.draft_room(num_speculative_tokens) > 0
+
+
+def _fit_rows(state: Tensor, rows: int) -> Tensor:
+    """`state` [R, H] cut or padded with zeros to `rows`; the buckets of two passes may differ."""
+    if state.shape[0] < rows:
+        return torch.nn.functional.pad(state, (0, 0, 0, rows - state.shape[0]))
+    return state[:rows]

@@ -1,0 +1,45 @@
+"""What a run did and where its time went, as plain JSON values."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runtime.engine import Engine
+
+
+def report(engine: Engine) -> dict[str, object]:
+    """Counts and times of an engine since it was loaded.
+
+    Keys: steps; step_ms (total); host_share, the part of the steps spent outside compiled graphs; graphs {name: {runs,
+    mean_ms}}; spec_decode; kv {blocks, free, bytes}; weights_bytes; peak_memory_bytes of the process.
+    """
+    loaded = engine.graphs.loaded.values()
+    inside = sum(graph.seconds for graph in loaded)
+    pools = engine.graphs.pools.values()
+    return {
+        "steps": engine.steps,
+        "step_ms": round(engine.step_seconds * 1e3, 3),
+        "host_share": round(1 - inside / engine.step_seconds, 4) if engine.step_seconds else 0.0,
+        "graphs": {
+            graph.spec.name: {"runs": graph.runs, "mean_ms": round(graph.seconds / graph.runs * 1e3, 3)}
+            for graph in loaded
+            if graph.runs
+        },
+        "spec_decode": engine.totals.to_json(),
+        "kv": {
+            "blocks": engine.blocks.num_blocks,
+            "free": engine.blocks.num_free,
+            "bytes": sum(pool.numel() * pool.element_size() for pool in pools),
+        },
+        "weights_bytes": engine.graphs.weights.mapped_bytes,
+        "peak_memory_bytes": peak_memory(),
+    }
+
+
+def peak_memory() -> int:
+    """Peak resident memory of this process in bytes; mapped weights count once they are read."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
