@@ -89,7 +89,7 @@ class Chat:
         streamer = Streamer(self._out, self._tokenizer, self._eos_token_ids)
         with interrupt_flag() as interrupted:
             outputs = list(generate(self._engine, [request], on_step=streamer.push, stop=interrupted))
-        streamer.finish()
+        streamer.finish(aborted=not outputs)
         if not outputs:
             self._out.line("(stopped)")
         elif outputs[0].finish_reason == "length":

@@ -95,9 +95,9 @@ class Streamer:
         else:
             self._print(self._decoder.push(text_ids(step.token_ids, step.finish_reason, self._eos_token_ids)))
 
-    def finish(self) -> None:
-        """Print what is still held back, and end the line."""
-        if self._decoder is not None:
+    def finish(self, *, aborted: bool = False) -> None:
+        """Print what is still held back, unless it is half a character of an aborted answer; end the line."""
+        if self._decoder is not None and not aborted:
             self._print(self._decoder.flush())
         if not self.text.endswith("\n"):
             self._out.line()

@@ -44,6 +44,13 @@ def test_ctrl_c_stops_the_answer_and_keeps_what_was_shown(run: Run, bundle: Path
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_half_a_character_of_a_stopped_answer_is_not_shown(run: Run, bundle: Path, script: Any) -> None:
+    script.answer = "😀 and more"  # two of the four bytes in the first step
+    script.on_step = lambda: signal.raise_signal(signal.SIGINT)
+    result = run("--bundle", bundle, stdin="Hello\n/exit\n", terminal=True)
+    assert result.out == "> \n(stopped)\n> "
+
+
 def test_a_second_ctrl_c_in_one_step_ends_the_program(run: Run, bundle: Path, script: Any) -> None:
     def interrupt_twice() -> None:
         signal.raise_signal(signal.SIGINT)
