@@ -16,7 +16,7 @@ class TokenEngine(Protocol):
     def add_request(self, request: Request) -> None:
         """Queue `request`; raises UsageError when it can never run (its prompt is too long)."""
 
-    def abort_request(self, request_id: str) -> None:
+    def abort(self, request_id: str) -> None:
         """Forget a request and free its blocks; no later output has it. An unknown id is passed over."""
 
     def step(self) -> list[StepOutput]: ...
@@ -52,7 +52,7 @@ def generate(
         try:
             engine.add_request(request)
         except UsageError as error:
-            problems.append(_named(error, names[index]) if names else error)
+            problems.append(_named(error, request, names[index]) if names else error)
     if problems:
         _abort(engine, requests)
     raise_together(f"{len(problems)} of {len(requests)} prompts cannot be run", problems)
@@ -68,11 +68,12 @@ def generate(
 
 def _abort(engine: TokenEngine, requests: Sequence[Request]) -> None:
     for request in requests:
-        engine.abort_request(request.request_id)
+        engine.abort(request.request_id)
     engine.take_finished()
 
 
-def _named(error: UsageError, name: str) -> UsageError:
-    return UsageError(
-        f"{name}: {error.what}", expected=error.expected, found=error.found, repair=error.repair
-    )
+def _named(error: UsageError, request: Request, name: str) -> UsageError:
+    """The engine's error under the name that the user knows the prompt by."""
+    own = f"Request {request.request_id}"
+    what = error.what.replace(own, name, 1) if error.what.startswith(own) else f"{name}: {error.what}"
+    return UsageError(what, expected=error.expected, found=error.found, repair=error.repair)

@@ -163,7 +163,7 @@ def run_stats(
         "seconds": round(seconds, 3),
         "tokens_per_s": round(completion / seconds, 2) if seconds > 0 else None,
         "spec_decode": total.to_json() | {"acceptance_rate_per_pos": rates},
-        "engine": dict(report),
+        "engine": {name: value for name, value in report.items() if name != "spec_decode"},
     }
 
 
@@ -182,6 +182,8 @@ def stats_lines(stats: Mapping[str, object], indent: str = "") -> list[str]:
 def _plain(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if type(value) is int:
+        return f"{value:,}"
     if isinstance(value, list | tuple):
         return ", ".join(map(_plain, value)) or "none"
     return "none" if value is None else str(value)

@@ -50,7 +50,7 @@ class ScriptedEngine:
         if len(request.prompt_token_ids) > longest:
             found = f"{len(request.prompt_token_ids)} tokens"
             raise UsageError(
-                "The prompt is too long",
+                f"Request {request.request_id} cannot run",
                 expected=f"at most {longest} tokens",
                 found=found,
                 repair="shorten it",
@@ -60,7 +60,7 @@ class ScriptedEngine:
         ids = (ids * request.max_tokens if request.ignore_eos else ids)[: request.max_tokens]
         self.queued[request.request_id] = (request, ids)
 
-    def abort_request(self, request_id: str) -> None:
+    def abort(self, request_id: str) -> None:
         self.queued.pop(request_id, None)
         self.script.aborted.append(request_id)
 

@@ -162,10 +162,7 @@ def test_prompts_that_the_engine_refuses_are_named_and_nothing_runs(
     script.max_model_len = 30
     result = run("--bundle", bundle, "--raw", "--prompt", "short", "--prompt", "x" * 30)
     assert (result.code, result.out) == (2, "")
-    assert (
-        "error: --prompt 2: The prompt is too long: expected at most 29 tokens, found 30 tokens."
-        in result.err
-    )
+    assert "error: --prompt 2 cannot run: expected at most 29 tokens, found 30 tokens." in result.err
     assert "hint: shorten it" in result.err
 
 
