@@ -33,7 +33,10 @@ def read_json(path: Path, *, repair: str = "") -> dict[str, Any]:
         ) from None
     if not isinstance(found, dict):
         raise ConfigError(
-            f"{path} is not a model's configuration", expected="a JSON object", found=type(found).__name__
+            f"{path} is not a model's configuration",
+            expected="a JSON object",
+            found=type(found).__name__,
+            repair="fetch the file again from where it came",
         )
     return found
 

@@ -43,10 +43,16 @@ def read_rope(fields: Fields, *, supported: tuple[str, ...]) -> tuple[float, dic
             found=kind,
             repair="choose a model with a supported rope type",
         )
-    if fields.has("partial_rotary_factor") or parameters.has("partial_rotary_factor"):
-        owner = fields if fields.has("partial_rotary_factor") else parameters
-        if owner.number("partial_rotary_factor") != 1.0:
-            raise ConfigError(f"partial_rotary_factor of {fields.where} is not supported yet", expected="1.0")
+    partial = (fields if fields.has("partial_rotary_factor") else parameters).number(
+        "partial_rotary_factor", 1.0
+    )
+    if partial != 1.0:
+        raise ConfigError(
+            f"partial_rotary_factor of {fields.where} is not supported yet",
+            expected="1.0",
+            found=str(partial),
+            repair="choose a model that rotates its whole heads",
+        )
     if kind == "default":
         return theta, None, theta_from.has("rope_theta")
     return (

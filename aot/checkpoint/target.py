@@ -172,7 +172,9 @@ def _checked(target: TargetConfig, where: str) -> TargetConfig:
         )
     if target.head_dim % 2:
         raise ConfigError(
-            f"head_dim of {where} is odd, and rotary embedding needs pairs", found=str(target.head_dim)
+            f"head_dim of {where} is odd, and rotary embedding needs pairs",
+            found=str(target.head_dim),
+            repair="correct the config",
         )
     outside = [token for token in target.eos_token_ids if token >= target.vocab_size]
     if outside:

@@ -63,7 +63,7 @@ def draft_to_target(
         raise ConfigError(
             f"d2t of the draft leads outside the target's vocabulary at row {row}",
             expected=f"{row} + d2t[{row}] from 0 to {vocab_size - 1}",
-            found=str(int(ids[row])) + (" (these look like ids, not offsets)" if absolute else ""),
+            found=str(int(ids[row])) + (" (the values may be ids instead of offsets)" if absolute else ""),
             repair=_REPAIR,
         )
     falls = (ids.diff() <= 0).nonzero().flatten()
