@@ -1,0 +1,146 @@
+"""A bundle in a staging folder: units from the cache, weights, tokenizer, manifest."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from aot.backends.aoti.backend import AotiBackend
+from aot.build.plan import Models, Plan, PlannedUnit
+from aot.cache import Cache, sync_file, sync_folder
+from runtime.bundle.manifest import (
+    FORMAT_VERSION,
+    Constant,
+    Exactness,
+    FileEntry,
+    KVCache,
+    KVGroup,
+    Limits,
+    Manifest,
+    Model,
+    Speculation,
+    Unit,
+    WeightRef,
+)
+from runtime.bundle.open import MANIFEST, ROW_CONVENTION, sha256_file
+
+# Beside the manifest, but no part of the bundle's id: times, host, logs.
+UNLISTED = (MANIFEST, "build.json")
+
+
+def place_units(plan: Plan, cache: Cache, staging: Path) -> tuple[Unit, ...]:
+    """Copy every compiled unit into `staging/graphs` and describe it."""
+    return tuple(_place(unit, cache.entry(unit.key), staging) for unit in plan.units)
+
+
+def _place(unit: PlannedUnit, entry: Path, staging: Path) -> Unit:
+    artifact = f"graphs/{unit.spec.name}/unit.so"
+    target = staging / artifact
+    target.parent.mkdir(parents=True)
+    shutil.copyfile(entry / "unit.so", target)
+    target.chmod(0o755)
+    record = json.loads((entry / "unit.json").read_text(encoding="utf-8"))
+    constants = tuple(Constant(**constant) for constant in record["constants"])
+    return Unit(unit.spec.name, artifact, unit.key, constants, unit.spec.inputs, unit.spec.outputs)
+
+
+def draft_manifest(
+    plan: Plan,
+    backend: AotiBackend,
+    units: tuple[Unit, ...],
+    weights: Mapping[str, Mapping[str, WeightRef]],
+    fingerprints: tuple[str, str],
+    version: str,
+) -> Manifest:
+    """The manifest of a bundle that has not been verified: no checks, no promise, no files."""
+    sizes, models, config = plan.geometry, plan.models, plan.config
+    t, d = sizes.target, sizes.draft
+    target_reference, draft_reference = references(config.model, config.speculative_config.model)
+    groups = (
+        KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, sizes.dtype),
+        KVGroup("draft", t.num_layers, 1, d.num_kv_heads, d.head_dim, sizes.dtype),
+    )
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        bundle_id="",
+        name=config.name,
+        state="ready",
+        builder=f"eagle3-aot {version}",
+        dtype=sizes.dtype,
+        target=Model(
+            target_reference, fingerprints[0], t.vocab_size, t.hidden_size, t.eos_token_ids, models.target.to_json()
+        ),
+        draft=Model(draft_reference, fingerprints[1], d.vocab_size, d.hidden_size, (), models.draft.to_json()),
+        speculation=Speculation("eagle3", sizes.num_speculative_tokens, tuple(d.aux_layers), ROW_CONVENTION),
+        limits=Limits(sizes.max_model_len, sizes.max_num_seqs),
+        buckets=sizes.buckets,
+        kv_cache=KVCache(sizes.block_size, sizes.num_blocks, groups),
+        exactness=Exactness("exact" if sizes.exact_greedy else "near_tie", (), 0),
+        requires=backend.requires(platform.machine(), platform.system().lower()),
+        toolchain=dict(backend.describe()),
+        units=units,
+        graphs=plan.table.graphs,
+        weights=weights,
+        files={},
+    )
+
+
+def references(target: str | None, draft: str | None) -> tuple[str, str]:
+    """How the user named the models, local folders reduced to their last part: a bundle holds no machine's paths."""
+
+    def shown(reference: str | None) -> str:
+        if reference is None:
+            return "random weights"
+        is_local = reference.startswith((".", "/", "~")) or Path(reference).exists()
+        return Path(reference).name if is_local and ":" not in reference else reference
+
+    return shown(target), shown(draft)
+
+
+def fingerprints(models: Models, seed: int | None) -> tuple[str, str]:
+    """Digests of both models' files; of the seed where weights are random."""
+    made = [source.fingerprint() if source else f"random:{seed}" for source in (models.target_source, models.draft_source)]
+    return made[0], made[1]
+
+
+def list_files(staging: Path) -> dict[str, FileEntry]:
+    """Size and digest of every file of a staged bundle, the manifest itself and build.json aside."""
+    files = {}
+    for file in sorted(path for path in staging.rglob("*") if path.is_file()):
+        relative = file.relative_to(staging).as_posix()
+        if relative not in UNLISTED:
+            files[relative] = FileEntry(file.stat().st_size, sha256_file(file))
+    return files
+
+
+def write_manifest(staging: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest with its id; returns it."""
+    sealed = manifest.with_id()
+    (staging / MANIFEST).write_text(sealed.dumps(), encoding="utf-8")
+    return sealed
+
+
+def publish(staging: Path, output: Path) -> None:
+    """Make the staged bundle visible at `output` in one rename, in place of an older one."""
+    for file in staging.rglob("*"):
+        if file.is_file():
+            sync_file(file)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    old = output.with_name(f".{output.name}.old-{os.getpid()}")
+    if output.exists():
+        output.rename(old)
+    staging.rename(output)
+    sync_folder(output.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_leftovers(output: Path, keep: Iterable[Path] = ()) -> None:
+    """Delete staging folders that a killed build of the same bundle left beside it."""
+    kept = set(keep)
+    for leftover in output.parent.glob(f".{output.name}.staging-*"):
+        if leftover not in kept:
+            shutil.rmtree(leftover, ignore_errors=True)

@@ -1,0 +1,75 @@
+"""The two models of a build: found, read, checked against the configuration, and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aot.build.plan import Models
+from aot.checkpoint.draft import draft_config_from_json, load_draft_weights, read_draft_config
+from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
+from aot.checkpoint.source import resolve
+from aot.checkpoint.target import load_target_weights, read_target_config, target_config_from_json
+from aot.config import BuildConfig, check_against_model
+from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def read_models(config: BuildConfig) -> Models:
+    """Both models' configurations, without loading a weight.
+
+    Raises:
+        ConfigError, ErrorGroup: a model is missing or not supported, or does not fit the configuration.
+    """
+    if config.random_weights is not None:
+        return _random_models(config)
+    problems: list[Eagle3Error] = []
+    sources = []
+    for reference, key in ((config.model, "model"), (config.speculative_config.model, "speculative_config.model")):
+        try:
+            sources.append(resolve(reference or "", key=key, base=config.base))
+        except ConfigError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0] if len(problems) == 1 else ErrorGroup("Both models are missing", problems)
+    target = read_target_config(sources[0])
+    _check_length(config, target.max_position_embeddings)
+    return Models(sources[0], sources[1], target, read_draft_config(sources[1], target))
+
+
+def _random_models(config: BuildConfig) -> Models:
+    if config.target_config_path is None or config.draft_config_path is None:
+        raise ConfigError(
+            "random_weights needs both models' shapes",
+            expected="model_config and draft_config",
+            found="no such key",
+            repair="add both keys, each naming a config.json",
+        )
+    target = target_config_from_json(config.target_config_path)
+    _check_length(config, target.max_position_embeddings)
+    return Models(None, None, target, draft_config_from_json(config.draft_config_path, target))
+
+
+def _check_length(config: BuildConfig, model_max_len: int) -> None:
+    problems: list[Eagle3Error] = list(check_against_model(config, model_max_len=model_max_len))
+    if problems:
+        raise problems[0] if len(problems) == 1 else ErrorGroup("The configuration does not fit the model", problems)
+
+
+def load_weights(config: BuildConfig, models: Models) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    """Both models' weights in the configuration's dtype, under the checkpoints' names."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, config.dtype)
+    if models.target_source is None or models.draft_source is None:
+        seed = config.random_weights.seed if config.random_weights else 0
+        return (
+            random_target_weights(models.target, seed, dtype),
+            random_draft_weights(models.draft, seed + 1, dtype),
+        )
+    return (
+        load_target_weights(models.target_source, models.target, dtype),
+        load_draft_weights(models.draft_source, models.draft, models.target, dtype),
+    )

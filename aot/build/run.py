@@ -1,0 +1,251 @@
+"""One build from plan to published bundle.
+
+    1  nothing changed since the bundle at the output was built: stop
+    2  compile the units that the cache lacks, in worker processes; meanwhile load the weights
+    3  stage: units, weights in the layouts that the units want, tokenizer, manifest
+    4  verify: graphs against eager PyTorch, bits across rows and buckets, scripted accept patterns
+    5  publish the staged folder with one rename
+
+Killed anywhere, a build leaves compiled units in the cache and no bundle that looks whole; the next run goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version as installed_version
+from pathlib import Path
+from typing import Any, Protocol
+
+from aot.backends.aoti.backend import AotiBackend
+from aot.build.assemble import (
+    draft_manifest,
+    fingerprints,
+    list_files,
+    place_units,
+    publish,
+    remove_leftovers,
+    write_manifest,
+)
+from aot.build.plan import Plan
+from aot.build.pool import UnitResult, compile_all, default_jobs
+from aot.cache import Cache
+from aot.config import resolved
+from runtime.bundle.errors import CacheMissError, CompileError, Eagle3Error, ErrorGroup
+from runtime.bundle.manifest import Manifest
+from runtime.bundle.open import file_problems, read_manifest
+
+BUILD_RECORD = "build.json"
+
+
+class Reporter(Protocol):
+    """Who hears of a build's progress."""
+
+    def say(self, line: str) -> None: ...
+    def compiling(self, total: int) -> None: ...
+    def unit_started(self, name: str) -> None: ...
+    def unit_finished(self, result: UnitResult) -> None: ...
+    def compiled(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a build did."""
+
+    output: Path
+    manifest: Manifest
+    compiled: int
+    cached: int
+    seconds: float
+    unchanged: bool
+
+
+def builder_version() -> str:
+    """The installed version of this package, "0+unknown" from a bare checkout."""
+    try:
+        return installed_version("eagle3-aot")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def request_digest(plan: Plan, prints: tuple[str, str]) -> str:
+    """Digest of everything that decides the bundle: configuration, models' files, units, the builder itself."""
+    source = hashlib.sha256()
+    root = Path(__file__).parents[2]
+    for half in ("aot", "runtime"):
+        for file in sorted((root / half).rglob("*.py")):
+            source.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    parts = {
+        "name": plan.config.name,
+        "config": resolved(plan.config),
+        "models": list(prints),
+        "units": [unit.key for unit in plan.units],
+        "builder": source.hexdigest(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def existing(output: Path, request: str) -> Manifest | None:
+    """The manifest of the bundle at `output` if it was built from the same request and is whole."""
+    try:
+        record = json.loads((output / BUILD_RECORD).read_text(encoding="utf-8"))
+        manifest = read_manifest(output)
+    except (OSError, ValueError, Eagle3Error):
+        return None
+    whole = record.get("request") == request and not file_problems(output, manifest)
+    return manifest if whole else None
+
+
+def run_build(
+    plan: Plan,
+    backend: AotiBackend,
+    cache: Cache,
+    output: Path,
+    reporter: Reporter,
+    *,
+    jobs: int | None = None,
+    frozen: bool = False,
+) -> BuildResult:
+    """Build `plan` into the folder `output`.
+
+    Raises:
+        CompileError: units failed (each named with its log and exit code), or verification did; what compiled stays
+            in the cache.
+        CacheMissError: `frozen`, and the cache lacks a unit.
+    """
+    started = time.monotonic()
+    seed = plan.config.random_weights.seed if plan.config.random_weights else None
+    prints = fingerprints(plan.models, seed)
+    request = request_digest(plan, prints)
+    if (manifest := existing(output, request)) is not None:
+        return BuildResult(output, manifest, 0, len(plan.units), time.monotonic() - started, unchanged=True)
+    if frozen and plan.misses:
+        raise CacheMissError(
+            "The cache lacks compiled graphs and --frozen forbids compiling",
+            expected="every unit in the cache",
+            found=", ".join(unit.spec.name for unit in plan.misses),
+            repair="run the same command without --frozen once",
+        )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(output)
+    staging = Path(tempfile.mkdtemp(prefix=f".{output.name}.staging-", dir=output.parent))
+    try:
+        with ThreadPoolExecutor(max_workers=1) as loader:
+            weights = loader.submit(_load, plan)
+            results = _compile(plan, backend, cache, output, reporter, jobs)
+            target, draft = weights.result()
+        manifest = _stage(plan, backend, cache, staging, target, draft, prints, reporter)
+        record = _record(plan, request, results, time.monotonic() - started)
+        (staging / BUILD_RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        publish(staging, output)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    fresh = sum(not result.cached for result in results)
+    seconds = time.monotonic() - started
+    return BuildResult(output, manifest, fresh, len(plan.units) - fresh, seconds, unchanged=False)
+
+
+def _load(plan: Plan) -> tuple[Any, Any]:
+    from aot.build.models import load_weights
+
+    return load_weights(plan.config, plan.models)
+
+
+def log_folder(output: Path) -> Path:
+    """Where the logs of a bundle's units are kept: beside the bundle, so that a failed build has them too."""
+    return output.with_name(f"{output.name}.logs")
+
+
+def _compile(
+    plan: Plan, backend: AotiBackend, cache: Cache, output: Path, reporter: Reporter, jobs: int | None
+) -> list[UnitResult]:
+    # Largest first: the last unit to finish is then a short one
+    misses = sorted(plan.misses, key=lambda unit: -unit_bytes(unit.spec.arguments))
+    if not misses:
+        return []
+    largest = max(unit_bytes(unit.spec.arguments) for unit in misses)
+    reporter.compiling(len(misses))
+    results = compile_all(
+        misses,
+        backend,
+        cache,
+        log_folder(output),
+        jobs or default_jobs(largest),
+        started=reporter.unit_started,
+        finished=reporter.unit_finished,
+    )
+    reporter.compiled()
+    problems: list[Eagle3Error] = [
+        CompileError(
+            f"Unit {result.name} failed to compile",
+            expected="exit code 0",
+            found=f"exit code {result.exit_code}",
+            repair=f"read {result.log}" + (", and free memory or pass --jobs 1" if result.exit_code == -9 else ""),
+        )
+        for result in results
+        if not result.ok
+    ]
+    if problems:
+        raise ErrorGroup(f"{len(problems)} of {len(misses)} units failed; the others are in the cache", problems)
+    return results
+
+
+def unit_bytes(arguments: Any) -> int:
+    """Bytes of a unit's largest tables: what its compile holds several times over."""
+    rows = max(arguments.get("vocab", 0), arguments.get("draft_vocab", 0), 2 * arguments.get("intermediate", 0))
+    return 2 * int(rows) * int(arguments.get("hidden", 0))
+
+
+def _stage(
+    plan: Plan,
+    backend: AotiBackend,
+    cache: Cache,
+    staging: Path,
+    target: Any,
+    draft: Any,
+    prints: tuple[str, str],
+    reporter: Reporter,
+) -> Manifest:
+    from aot.build.scopes import scopes
+    from aot.build.store import WeightStore, wanted_layouts
+    from aot.build.verify import verify
+    from aot.checkpoint.tokenizer import write_tokenizer
+
+    units = place_units(plan, cache, staging)
+    calls = [call for graph in plan.table.graphs for call in graph.calls]
+    store = WeightStore(staging / "weights", wanted_layouts(calls, {unit.name: unit for unit in units}))
+    held = {}
+    for scope, tensors in scopes(plan.geometry, target, draft):
+        store.add(scope, tensors)
+        held[scope] = tensors
+    if plan.models.target_source is not None:
+        write_tokenizer(plan.models.target_source, staging / "tokenizer")
+    manifest = draft_manifest(plan, backend, units, store.references, prints, builder_version())
+    manifest = dataclasses.replace(manifest, files=list_files(staging))
+    size = sum(entry.size for entry in manifest.files.values())
+    reporter.say(f"Stored weights and graphs, {size / 1e6:.0f} MB")
+    manifest = write_manifest(staging, manifest)
+    return verify(staging, manifest, plan, held, reporter.say)
+
+
+def _record(plan: Plan, request: str, results: list[UnitResult], seconds: float) -> dict[str, Any]:
+    """build.json: what happened, outside the bundle's id."""
+    units = [
+        {"name": r.name, "key": r.key, "seconds": round(r.seconds, 2), "peak_bytes": r.peak_bytes, "cached": r.cached}
+        for r in results
+    ]
+    return {
+        "request": request,
+        "seconds": round(seconds, 2),
+        "host": {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()},
+        "units": units,
+        "draft_fields": dict(plan.models.draft.sources),
+    }

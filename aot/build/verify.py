@@ -1,0 +1,78 @@
+"""Verify a staged bundle and seal what was seen into its manifest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from aot.build.assemble import write_manifest
+from aot.build.plan import Plan
+from aot.build.scopes import Scope
+from aot.verify.bits import BitsCheck
+from aot.verify.eager import EagerBackend
+from aot.verify.graphs import TOLERANCE, check_graph
+from aot.verify.scripted import check_scripted
+from runtime.backends import Backend, backend_for
+from runtime.bundle.errors import CompileError, Eagle3Error, ErrorGroup
+from runtime.bundle.manifest import Graph, Manifest
+from runtime.bundle.open import Bundle, open_bundle
+from runtime.weights import Weights
+
+
+def verify(
+    staging: Path, manifest: Manifest, plan: Plan, weights: Mapping[str, Scope], say: Callable[[str], None]
+) -> Manifest:
+    """Check every graph, measure bit stability, run the scripted patterns; returns the sealed manifest.
+
+    Raises:
+        CompileError: a compiled graph is wrong, or speculation would change the text.
+    """
+    bundle = Bundle(staging, manifest)
+    compiled = backend_for(bundle, Weights(bundle))
+    eager = EagerBackend({unit.spec.name: unit.spec for unit in plan.units}, weights)
+    graphs = _check_graphs(manifest, compiled, eager)
+    worst = max((graph.check.max_abs_error for graph in graphs if graph.check), default=0.0)
+    say(f"Checked {len(graphs)} graphs against eager PyTorch, largest error {worst:.2g}")
+    manifest = write_manifest(staging, dataclasses.replace(manifest, graphs=graphs))
+
+    exactness = manifest.exactness
+    bits = BitsCheck(manifest, compiled)
+    if exactness.lossless == "exact":
+        if not bits.rows_keep_bits():
+            raise CompileError(
+                "The verify graphs give a token other bits in another row, so greedy speculation could change the text",
+                expected="equal bits in every row",
+                found="different ones",
+                repair="build with exact_greedy: false, or another backend.gemm",
+            )
+        exactness = dataclasses.replace(exactness, bitwise_across=bits.axes())
+        manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=exactness))
+        across = " and ".join(exactness.bitwise_across) or "no bucket axis"
+        say(f"Verify rows keep every bit in any row; across {across} too")
+        passed = check_scripted(open_bundle(staging, verify=False))
+        exactness = dataclasses.replace(exactness, scripted_patterns=passed)
+        manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=exactness))
+        say(f"Ran {passed} accept and reject patterns through the compiled loop, text equal to plain decoding")
+    return manifest
+
+
+def _check_graphs(manifest: Manifest, compiled: Backend, eager: EagerBackend) -> tuple[Graph, ...]:
+    checked: list[Graph] = []
+    problems: list[Eagle3Error] = []
+    limit = TOLERANCE[manifest.dtype]
+    for graph in manifest.graphs:
+        check, relative = check_graph(graph, manifest, compiled, eager)
+        if relative > limit or not check.tokens_equal:
+            problems.append(
+                CompileError(
+                    f"Graph {graph.name} does not compute what eager PyTorch computes",
+                    expected=f"a relative error of at most {limit:g} and equal tokens",
+                    found=f"{relative:.3g}, tokens {'equal' if check.tokens_equal else 'different'}",
+                    repair="this is a defect of the compiler or the builder; please report it with build.json",
+                )
+            )
+        checked.append(dataclasses.replace(graph, check=check))
+    if problems:
+        raise problems[0] if len(problems) == 1 else ErrorGroup("Compiled graphs are wrong", problems)
+    return tuple(checked)

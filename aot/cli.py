@@ -1,0 +1,223 @@
+"""eagle3-build: a configuration in, a bundle out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runtime.bundle.errors import Eagle3Error, UsageError, render
+
+EXAMPLES = """\b
+Examples:
+  eagle3-build --config configs/smollm2-135m.yaml
+  eagle3-build --config llama8b.yaml --output /srv/bundles/llama8b --jobs 2
+  eagle3-build plan --config configs/smollm2-135m.yaml
+  eagle3-build inspect --bundle artifacts/smollm2-135m
+"""
+
+
+def _config_option(required: bool) -> Any:
+    return click.option("--config", "config", type=click.Path(path_type=Path), required=required, help="YAML file.")
+
+
+@click.group(invoke_without_command=True, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@_config_option(required=False)
+@click.option("--output", type=click.Path(path_type=Path), help="Bundle folder; default artifacts/NAME.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Compile workers; default by cores and memory.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the YAML.")
+@click.option("--frozen", is_flag=True, help="Never compile; exit 7 when the cache lacks a graph.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the bundle's folder.")
+@click.pass_context
+def cli(
+    context: click.Context,
+    config: Path | None,
+    output: Path | None,
+    jobs: int | None,
+    overrides: tuple[str, ...],
+    frozen: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Build an ahead-of-time compiled bundle for EAGLE3 speculative decoding."""
+    if context.invoked_subcommand is not None:
+        if config is not None:
+            raise UsageError(
+                "--config stands before the subcommand", repair=f"eagle3-build {context.invoked_subcommand} --config {config}"
+            )
+        return
+    if config is None:
+        raise UsageError("There is nothing to build", expected="--config FILE.yaml", repair="see eagle3-build --help")
+    build(config, output, jobs, overrides, frozen=frozen, as_json=as_json, quiet=quiet)
+
+
+def build(
+    config_file: Path,
+    output: Path | None,
+    jobs: int | None,
+    overrides: tuple[str, ...],
+    *,
+    frozen: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """The command without a subcommand."""
+    from aot.build.run import run_build
+    from aot.report import LiveReporter, PlainReporter, QuietReporter
+
+    plan, backend, cache = _plan(config_file, overrides)
+    target = output or Path("artifacts") / plan.config.name
+    reporter: QuietReporter
+    if as_json or quiet:
+        reporter = QuietReporter()
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        reporter = LiveReporter(Console(stderr=True))
+    else:
+        reporter = PlainReporter()
+    for notice in notices(plan, backend):
+        reporter.say(f"note: {notice}")
+    result = run_build(plan, backend, cache, target, reporter, jobs=jobs, frozen=frozen)
+    if as_json:
+        facts = {
+            "bundle": str(result.output),
+            "bundle_id": result.manifest.bundle_id,
+            "state": result.manifest.state,
+            "graphs": len(result.manifest.graphs),
+            "compiled": result.compiled,
+            "cached": result.cached,
+            "seconds": round(result.seconds, 2),
+            "unchanged": result.unchanged,
+            "size_bytes": sum(entry.size for entry in result.manifest.files.values()),
+            "lossless": result.manifest.exactness.lossless,
+        }
+        click.echo(json.dumps(facts))
+        return
+    if result.unchanged:
+        reporter.say(f"Nothing changed since {result.output} was built, checked in {result.seconds:.1f} s")
+    else:
+        reporter.say(
+            f"Built {len(result.manifest.graphs)} graphs in {result.seconds:.0f} s: "
+            f"{result.compiled} units compiled, {result.cached} from cache"
+        )
+    click.echo(str(result.output))
+
+
+def notices(plan: Any, backend: Any) -> list[str]:
+    """Guesses and oddities that a user should know of before a long build."""
+    said = list(backend.notices())
+    draft = plan.models.draft
+    if draft.sources.get("aux_layers") == "default":
+        layers = ", ".join(map(str, draft.aux_layers))
+        said.append(f"the draft's config names no auxiliary layers; taken by default: inputs of layers {layers}")
+    if draft.max_position_embeddings < plan.config.max_model_len:
+        said.append(
+            f"the draft was trained for {draft.max_position_embeddings} positions, max_model_len is "
+            f"{plan.config.max_model_len}: drafts past that length will be poor, text stays right"
+        )
+    return said
+
+
+def _plan(config_file: Path, overrides: tuple[str, ...]) -> tuple[Any, Any, Any]:
+    """Configuration, models, backend and cache, up to the plan."""
+    from aot.backends.aoti.backend import AotiBackend
+    from aot.build.models import read_models
+    from aot.build.plan import make_plan
+    from aot.cache import Cache, cache_root
+    from aot.config import AotiBackend as AotiConfig
+    from aot.config import load_config
+    from runtime.bundle.errors import ConfigError
+
+    config = load_config(config_file, overrides)
+    if not isinstance(config.backend, AotiConfig) or config.backend.device != "cpu":
+        device = getattr(config.backend, "device", None)
+        raise ConfigError(
+            "this version builds for the CPU only",
+            expected="backend.name aoti with backend.device cpu",
+            found=f"{config.backend.name}" + (f" with {device}" if device else ""),
+            repair="set backend: {name: aoti, device: cpu}",
+        )
+    models = read_models(config)
+    backend = AotiBackend.detect(config.backend.gemm)
+    cache = Cache(cache_root())
+    return make_plan(config, config.base, models, backend, cache), backend, cache
+
+
+@cli.command()
+@_config_option(required=True)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the YAML.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def plan(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Show what a build would compile: units, hits, why a miss misses, sizes."""
+    from aot.show import plan_json, plan_lines
+
+    made, backend, _ = _plan(config, overrides)
+    if as_json:
+        click.echo(json.dumps(plan_json(made, backend)))
+    else:
+        for line in plan_lines(made, backend):
+            click.echo(line)
+
+
+@cli.command()
+@click.option("--bundle", type=click.Path(path_type=Path), required=True, help="Bundle folder.")
+@click.option("--json", "as_json", is_flag=True, help="The whole manifest.")
+@click.option("--no-verify", is_flag=True, help="Do not compare digests.")
+def inspect(bundle: Path, as_json: bool, no_verify: bool) -> None:
+    """Show what a bundle holds, requires and promises, and check its files."""
+    from aot.show import bundle_lines
+    from runtime.bundle.errors import ErrorGroup
+    from runtime.bundle.open import file_problems, read_manifest
+
+    manifest = read_manifest(bundle)
+    problems = file_problems(bundle, manifest, verify=not no_verify)
+    if as_json:
+        click.echo(manifest.dumps(), nl=False)
+    else:
+        for line in bundle_lines(manifest):
+            click.echo(line)
+    if problems:
+        raise ErrorGroup(f"The bundle {bundle.name} is damaged", problems)
+
+
+def main() -> None:
+    """Console entry point: runs the command and turns errors into sentences and exit codes."""
+    as_json = "--json" in sys.argv[1:]
+    try:
+        code = cli(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except Eagle3Error as error:
+        _fail(error, as_json)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted; what compiled is in the cache and the next build goes on from there", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        os._exit(141)
+    except Exception as error:
+        if os.environ.get("EAGLE3_DEBUG"):
+            traceback.print_exc()
+        click.echo(f"error: {type(error).__name__}: {error} (this is a defect; EAGLE3_DEBUG=1 shows where)", err=True)
+        sys.exit(1)
+
+
+def _fail(error: Eagle3Error, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(error.to_json()))
+    else:
+        for line in render(error):
+            click.echo(line, err=True)
+    sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

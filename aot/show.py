@@ -1,0 +1,67 @@
+"""Plans and bundles as lines and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aot.backends.aoti.backend import AotiBackend
+from aot.build.plan import Plan, kv_bytes, weight_bytes
+from runtime.bundle.manifest import Manifest
+
+# Seconds that one unit took on one core of the machines in README's table; an estimate, said to be one.
+SECONDS_PER_UNIT = {"library": 10, "packed": 17}
+
+
+def plan_json(plan: Plan, backend: AotiBackend) -> dict[str, Any]:
+    """The plan for machines."""
+    return {
+        "name": plan.config.name,
+        "graphs": [graph.name for graph in plan.table.graphs],
+        "units": [
+            {"name": unit.spec.name, "key": unit.key, "hit": unit.hit, "reason": unit.reason} for unit in plan.units
+        ],
+        "toolchain": dict(backend.describe()),
+        "estimates": {
+            "weights_bytes": weight_bytes(plan.models, plan.geometry.dtype),
+            "kv_bytes": kv_bytes(plan.geometry),
+            "compile_core_seconds": len(plan.misses) * SECONDS_PER_UNIT[backend.toolchain.gemm],
+        },
+    }
+
+
+def plan_lines(plan: Plan, backend: AotiBackend) -> Iterator[str]:
+    """The plan for people."""
+    sizes = plan.geometry
+    yield (
+        f"{plan.config.name}: {len(plan.table.graphs)} graphs from {len(plan.units)} units, K={sizes.num_speculative_tokens}, "
+        f"{sizes.dtype}, {backend.toolchain.gemm} GEMMs for {backend.toolchain.march or 'this architecture'}"
+    )
+    for unit in plan.units:
+        yield f"  {'hit ' if unit.hit else 'miss'}  {unit.spec.name:<28} {unit.key[:12]}  {unit.reason}".rstrip()
+    estimate = plan_json(plan, backend)["estimates"]
+    yield (
+        f"Estimated: weights {estimate['weights_bytes'] / 1e6:.0f} MB, KV pool {estimate['kv_bytes'] / 1e6:.0f} MB "
+        f"({sizes.num_blocks} blocks of {sizes.block_size}), compiling {estimate['compile_core_seconds']} core-seconds"
+    )
+
+
+def bundle_lines(manifest: Manifest) -> Iterator[str]:
+    """A bundle for people."""
+    total = sum(entry.size for entry in manifest.files.values())
+    promise = manifest.exactness
+    across = " and ".join(promise.bitwise_across) or "no bucket axis"
+    yield f"{manifest.name}  {manifest.state}  {manifest.bundle_id[:16]}  {total / 1e6:.0f} MB  by {manifest.builder}"
+    yield f"  target   {manifest.target.reference}  {manifest.target.fingerprint[:16]}"
+    yield f"  draft    {manifest.draft.reference}  {manifest.draft.fingerprint[:16]}"
+    yield (
+        f"  limits   max_model_len {manifest.limits.max_model_len}, max_num_seqs {manifest.limits.max_num_seqs}, "
+        f"K {manifest.speculation.num_speculative_tokens}, {manifest.dtype}"
+    )
+    yield f"  aux      inputs of layers {', '.join(map(str, manifest.speculation.aux_layers))}"
+    yield f"  promise  {promise.lossless}; {promise.scripted_patterns} scripted patterns; bits kept across {across}"
+    needs = " ".join(manifest.requires.cpu_features) or "any CPU"
+    yield f"  requires {manifest.requires.machine} {manifest.requires.system}, torch {manifest.requires.torch}, {needs}"
+    for graph in manifest.graphs:
+        error = f"max error {graph.check.max_abs_error:.2g}" if graph.check else "not checked"
+        yield f"  graph    {graph.name:<26} {len(graph.calls):>3} calls  {error}"

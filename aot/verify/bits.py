@@ -1,0 +1,108 @@
+"""Do a verify pass's bits depend on how its rows are laid out? Exactness rests on the answer, so it is measured.
+
+Plain decoding runs a token as row 0 of a verify pass; speculation runs the same token as row 0..K. If every row's
+features and KV have the same bits wherever the row stands, greedy speculation equals plain greedy decoding bit for bit.
+If they also stay the same in another bucket, the loop may move between buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from runtime.backends import Backend
+from runtime.batch import Bucket, pad_rows
+from runtime.blocks import slot_of
+from runtime.bundle.manifest import Axis, Graph, Manifest
+from runtime.graph import LoadedGraph
+from runtime.graphs import allocate_pools
+from runtime.request import Request
+from runtime.sequence import Sequence
+
+
+class BitsCheck:
+    """Runs the same rows in many places and compares bits."""
+
+    def __init__(self, manifest: Manifest, backend: Backend, seed: int = 0) -> None:
+        self.manifest, self.backend = manifest, backend
+        self.generator = torch.Generator().manual_seed(seed)
+        self.graphs = {(g.requests, g.context): g for g in manifest.graphs if g.kind == "target_verify"}
+        self.rows = 1 + manifest.speculation.num_speculative_tokens
+        self.contexts, self.sizes = manifest.buckets.context_tokens, manifest.buckets.num_seqs
+        # The rows under test lie at the end of the smallest context, so that every bucket can hold them
+        self.start = self.contexts[0] - self.rows
+        self.tokens = torch.randint(0, manifest.target.vocab_size, (self.rows,), generator=self.generator).tolist()
+        blocks = self.contexts[-1] // manifest.kv_cache.block_size
+        self.members = [
+            Sequence(Request(str(i), (0,)), 0, [], list(range(1 + i * blocks, 1 + (i + 1) * blocks)))
+            for i in range(self.sizes[-1])
+        ]
+        self.content = allocate_pools(manifest.kv_cache, self.sizes[-1] * blocks + 1)
+        for pool in self.content.values():
+            pool.copy_(torch.randn(pool.shape, generator=self.generator))
+
+    def run(self, size: int, context: int, index: int, tokens: list[int], start: int, pools: Mapping[str, Tensor]) -> Tensor:
+        """Run `tokens` from position `start` as request `index` of the bucket, beside other requests.
+
+        Returns:
+            The features of the rows, [len(tokens), A*Ht]; the pools are updated.
+        """
+        graph: Graph = self.graphs[size, context]
+        bucket = Bucket(size, self.rows, context // self.manifest.kv_cache.block_size)
+        # The request under test always owns the blocks of members[0]; the others fill the remaining places
+        order = [self.members[1 + i] for i in range(size - 1)]
+        order.insert(index, self.members[0])
+        batch = [[7] * self.rows] * size
+        batch[index] = tokens
+        starts = [3] * size
+        starts[index] = start
+        inputs = pad_rows(order, batch, starts, bucket, self.manifest.kv_cache.block_size)
+        counts = [len(row) - 1 for row in batch]
+        inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
+        units = {unit.name: unit for unit in self.manifest.units}
+        with torch.inference_mode():
+            _, features, *_ = LoadedGraph(graph, units, self.backend, pools)(inputs)
+        first = index * self.rows
+        return features[first : first + len(tokens)].clone()
+
+    def speculative(self, size: int, context: int, index: int) -> list[Tensor]:
+        """Features and KV rows of one pass over all rows."""
+        pools = {name: pool.clone() for name, pool in self.content.items()}
+        features = self.run(size, context, index, self.tokens, self.start, pools)
+        return [features, *self._written(pools)]
+
+    def plain(self, size: int, context: int, index: int) -> list[Tensor]:
+        """Features and KV rows of one pass per row, each as row 0, as plain decoding does."""
+        pools = {name: pool.clone() for name, pool in self.content.items()}
+        rows = [
+            self.run(size, context, index, [token], self.start + i, pools) for i, token in enumerate(self.tokens)
+        ]
+        return [torch.cat(rows), *self._written(pools)]
+
+    def _written(self, pools: Mapping[str, Tensor]) -> list[Tensor]:
+        block_size = self.manifest.kv_cache.block_size
+        blocks = self.members[0].block_ids
+        slots = [slot_of(blocks, self.start + i, block_size) for i in range(self.rows)]
+        return [pool.view(-1, *pool.shape[2:])[slots] for pool in pools.values()]
+
+    def rows_keep_bits(self) -> bool:
+        """Whether plain and speculative rows agree in every bucket."""
+        return all(same(self.plain(s, c, 0), self.speculative(s, c, 0)) for s, c in self.graphs)
+
+    def axes(self) -> tuple[Axis, ...]:
+        """The bucket axes along which the same rows keep every bit."""
+        found: list[Axis] = []
+        base = self.speculative(self.sizes[-1], self.contexts[-1], 0)
+        places = [(size, index) for size in self.sizes for index in range(size)]
+        if all(same(base, self.speculative(size, self.contexts[-1], index)) for size, index in places):
+            found.append("requests")
+        if all(same(base, self.speculative(self.sizes[-1], context, 0)) for context in self.contexts):
+            found.append("context")
+        return tuple(found)
+
+
+def same(first: list[Tensor], second: list[Tensor]) -> bool:
+    """Whether all tensors are equal; no value here is NaN, and a signed zero changes no later result."""
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

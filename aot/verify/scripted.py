@@ -1,0 +1,81 @@
+"""Force every accept and reject pattern through the compiled loop and compare the text with plain decoding.
+
+The script knows what plain decoding wrote. For a pattern (a_1, a_2, ...) the i-th proposal is a_i right tokens followed
+by wrong ones, so the i-th verify pass accepts exactly a_i drafts. No luck and no trained draft is needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from runtime.bundle.errors import CompileError
+from runtime.bundle.open import Bundle
+from runtime.engine import Engine
+from runtime.proposer import ScriptedProposer
+from runtime.request import Request
+from runtime.sequence import Sequence
+
+PROMPT_TOKENS, NEW_TOKENS = 12, 17
+
+
+def patterns(k: int) -> list[tuple[int, ...]]:
+    """Accept counts per pass: each count alone, every change from one count to another, and a cycle through all."""
+    single = [(count,) for count in range(k + 1)]
+    if k <= 4:
+        return [*single, *itertools.permutations(range(k + 1), 2), tuple(range(k + 1))]
+    return [*single, (0, k), (k, 0), tuple(range(k + 1))]
+
+
+def script_for(texts: dict[str, tuple[int, ...]], pattern: tuple[int, ...], vocab: int, k: int) -> ScriptedProposer:
+    """A proposer whose passes accept `pattern` in turn, given each request's whole text."""
+    passes: dict[str, int] = {}
+
+    def propose(sequence: Sequence, room: int) -> list[int]:
+        name = sequence.request.request_id
+        turn = passes[name] = passes.get(name, -1) + 1
+        accept = pattern[turn % len(pattern)]
+        right = texts[name][len(sequence.token_ids) :][:room]
+        # One past the right token is wrong; everything after the first wrong draft is never looked at
+        return [token if i < accept else (token + 1) % vocab for i, token in enumerate(right)]
+
+    return ScriptedProposer(propose, k)
+
+
+def check_scripted(bundle: Bundle, seed: int = 0) -> int:
+    """Run all patterns, alone and as a full batch; returns how many passed.
+
+    Raises:
+        CompileError: a pattern's text differs from plain decoding.
+    """
+    manifest = bundle.manifest
+    k, vocab = manifest.speculation.num_speculative_tokens, manifest.target.vocab_size
+    room = manifest.limits.max_model_len
+    prompt_len = min(PROMPT_TOKENS, room // 2)
+    new = min(NEW_TOKENS, room - prompt_len)
+    numbers = random.Random(seed)
+    prompts = [
+        tuple(numbers.randrange(vocab) for _ in range(prompt_len + i)) for i in range(manifest.limits.max_num_seqs)
+    ]
+    requests = [Request(str(i), prompt, max_tokens=new, ignore_eos=True) for i, prompt in enumerate(prompts)]
+    engine = Engine.load(bundle, speculation=False)
+    plain = {output.request_id: output for output in engine.generate(requests)}
+    texts = {name: output.prompt_token_ids + output.token_ids for name, output in plain.items()}
+    passed = 0
+    for pattern in patterns(k):
+        # The graphs are open already; only the proposer differs
+        scripted = Engine(engine.graphs, script_for(texts, pattern, vocab, k))
+        group = requests if len(pattern) > 2 else requests[:1]
+        for output in scripted.generate(group):
+            if output.token_ids != plain[output.request_id].token_ids:
+                at = next(
+                    i for i, pair in enumerate(zip(output.token_ids, plain[output.request_id].token_ids)) if len(set(pair)) > 1
+                )
+                raise CompileError(
+                    f"Scripted drafts that accept {pattern} change the text",
+                    expected=f"plain decoding's token {plain[output.request_id].token_ids[at]} at {at}",
+                    found=f"token {output.token_ids[at]}",
+                    repair="this is a defect of the builder; please report it with build.json",
+                )
+        passed += 1
+    return passed
