@@ -272,12 +272,20 @@ def load_draft_weights(
     the vocabularies are the same); and `embed_tokens.weight` where the checkpoint has its own.
 
     Raises:
-        ConfigError: a tensor is missing, unknown or of the wrong shape, or the vocabulary map is not one.
+        ConfigError: a tensor is missing, unknown, of the wrong shape or not finite, or the vocabulary map is
+            not one.
     """
     found = canonical_names(read_tensors(source.path))
     shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
     refuse_unsupported_tensors(shapes)
     _check_draft_shapes(shapes, config)
+    for name, tensor in found.items():
+        # Some trainers save an embedding table that was filled with NaN to be replaced at load.
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ConfigError(
+                f"{name} of the draft checkpoint holds values that are not finite",
+                repair="export the draft again; without embed_tokens.weight it shares the target's",
+            )
     weights = {name: found[name].to(dtype).contiguous() for name in draft_shapes(config)}
     weights["d2t"] = draft_to_target(
         found.get("d2t"), found.get("t2d"), config.draft_vocab_size, target_config.vocab_size

@@ -23,10 +23,16 @@ def random_target_weights(config: TargetConfig, seed: int, dtype: torch.dtype) -
 
 
 def random_draft_weights(config: DraftConfig, seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Weights of every tensor of `draft_shapes(config)` in `dtype`, and a `d2t` to random target ids."""
+    """Weights of every tensor of `draft_shapes(config)` in `dtype`, and a `d2t` to random target ids.
+
+    A draft that is not as wide as its target also gets the embedding table that it then needs.
+    """
     import torch
 
-    weights = _random(draft_shapes(config), seed, dtype)
+    shapes = draft_shapes(config)
+    if config.hidden_size != config.target_hidden_size:
+        shapes["embed_tokens.weight"] = (config.vocab_size, config.hidden_size)
+    weights = _random(shapes, seed, dtype)
     ids = torch.randperm(config.vocab_size, generator=torch.Generator().manual_seed(seed))
     chosen = ids[: config.draft_vocab_size].sort().values
     weights["d2t"] = chosen - torch.arange(config.draft_vocab_size)

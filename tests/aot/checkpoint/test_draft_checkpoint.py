@@ -17,6 +17,7 @@ from aot.checkpoint.draft import (
     load_draft_weights,
     read_draft_config,
 )
+from aot.checkpoint.random_weights import random_draft_weights
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import TargetConfig, target_config_from_json
 from runtime.bundle.errors import ConfigError
@@ -360,6 +361,28 @@ def test_a_draft_of_another_width_needs_its_own_embedding(
     )
     draft_tensors["embed_tokens.weight"] = torch.zeros(64, 32)
     assert read_draft_config(write_draft(draft_json, draft_tensors), wide).target_hidden_size == 48
+
+
+def test_random_weights_of_a_draft_of_another_width_have_an_embedding(
+    draft_json: Json, target: TargetConfig, target_json: Json
+) -> None:
+    wide = target_config_from_json(target_json | {"hidden_size": 48})
+    narrow = random_draft_weights(draft_config_from_json(draft_json, wide), 0, torch.float32)
+    assert narrow["embed_tokens.weight"].shape == (64, 32)
+    same = random_draft_weights(draft_config_from_json(draft_json, target), 0, torch.float32)
+    assert "embed_tokens.weight" not in same
+
+
+def test_an_embedding_of_nan_is_refused(
+    draft_json: Json, draft_tensors: Tensors, target: TargetConfig, write_draft: Writer
+) -> None:
+    draft_tensors["embed_tokens.weight"] = torch.full((64, 32), float("nan"))
+    source = write_draft(draft_json, draft_tensors)
+    with pytest.raises(ConfigError) as caught:
+        load_draft_weights(source, read_draft_config(source, target), target, torch.float32)
+    assert caught.value.sentence() == (
+        "embed_tokens.weight of the draft checkpoint holds values that are not finite."
+    )
 
 
 def test_a_draft_in_gguf_is_refused(target: TargetConfig) -> None:
