@@ -8,22 +8,25 @@ machine, each of which waits for one child process.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from aot.backends.aoti.backend import AotiBackend
+from aot.backends.aoti.worker import run_logged
 from aot.build.plan import PlannedUnit
 from aot.cache import Cache
 
-# Peak resident memory of one worker, measured over the demo model's units: 0.4 to 0.7 GB; weights of a unit are extra.
+# Peak resident memory of one worker, measured over the demo model's units: 0.4 to 0.7 GB; a unit's weights are extra.
 WORKER_BYTES = 1 << 30
 
 
@@ -66,35 +69,36 @@ class Workers:
     """The worker processes that are alive, so that Ctrl-C can end all of them with their compilers."""
 
     def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["aot.backends.aoti.preload"])
         self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[BaseProcess] = set()
         self.stopping = False
 
-    def run(self, arguments: list[str], environment: dict[str, str], log: Path) -> tuple[int, int]:
-        """Run a worker to its end; returns (exit code, peak resident bytes)."""
-        with log.open("wb") as stream:
+    def run(self, job: dict[str, Any], out: Path, environment: dict[str, str]) -> int:
+        """Compile `job` into folder `out` in a process of its own; returns its exit code."""
+        process = self._context.Process(target=run_logged, args=(job, str(out), environment))
+        with self._lock:
+            if self.stopping:
+                return -signal.SIGINT
+            process.start()
+            self._running.add(process)
+        try:
+            process.join()
+            return process.exitcode if process.exitcode is not None else 1
+        finally:
             with self._lock:
-                if self.stopping:
-                    return -signal.SIGINT, 0
-                process = subprocess.Popen(
-                    arguments, env=environment, stdout=stream, stderr=stream, start_new_session=True
-                )
-                self._running.add(process)
-            try:
-                _, status, usage = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-                return process.returncode, usage.ru_maxrss * 1024
-            finally:
-                with self._lock:
-                    self._running.discard(process)
+                self._running.discard(process)
 
     def stop(self) -> None:
         """End every worker and the compilers that it started; no new one starts."""
         with self._lock:
             self.stopping = True
             for process in self._running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                # The worker leads a process group of its own; in its first moments it does not yet
+                for kill in (lambda p: os.killpg(p.pid, signal.SIGKILL), lambda p: p.kill()):
+                    with contextlib.suppress(OSError):
+                        kill(process)
 
 
 def compile_unit(
@@ -102,14 +106,16 @@ def compile_unit(
 ) -> UnitResult:
     """Compile one unit into the cache, unless another process has done it meanwhile."""
     started = time.monotonic()
-    log = logs / f"{unit.spec.name}.log"
+    log, peak = logs / f"{unit.spec.name}.log", 0
     with cache.locked(unit.key):
         if cache.has(unit.key):
             return UnitResult(unit.spec.name, unit.key, 0, time.monotonic() - started, 0, log, cached=True)
         with cache.staging(unit.key) as staged:
-            arguments, environment = backend.command(unit.spec, staged, cache.scratch)
-            exit_code, peak = workers.run(arguments, environment, staged / "log.txt")
-            shutil.copyfile(staged / "log.txt", log)
+            exit_code = workers.run(backend.job(unit.spec), staged, backend.environment(cache.scratch))
+            with contextlib.suppress(OSError):
+                shutil.copyfile(staged / "log.txt", log)
+            with contextlib.suppress(OSError):
+                peak = int((staged / "peak.txt").read_text(encoding="ascii"))
             if exit_code == 0:
                 keep = {"unit.so", "unit.json", "log.txt"}
                 for leftover in staged.iterdir():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import aot.backends.aoti
 import aot.models
@@ -86,18 +85,17 @@ class AotiBackend:
             "pip install -c constraints.txt torch gives the tested one"
         ]
 
-    def command(self, unit: UnitSpec, out: Path, scratch: Path) -> tuple[list[str], dict[str, str]]:
-        """The worker's argument list and environment for compiling `unit` into folder `out`."""
-        job = {
+    def job(self, unit: UnitSpec) -> dict[str, Any]:
+        """What a compile worker is told, as JSON."""
+        return {
             "unit": to_json(unit),
             "gemm": self.toolchain.gemm,
             "march": self.toolchain.march,
             "compiler": self.toolchain.compiler,
         }
-        job_file = out / "job.json"
-        job_file.write_text(json.dumps(job), encoding="utf-8")
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(scratch), "TMPDIR": str(out)}
-        root = Path(aot.models.__path__[0]).parents[1]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-        arguments = [sys.executable, "-m", "aot.backends.aoti.worker", str(job_file), str(out)]
-        return arguments, environment
+
+    def environment(self, scratch: Path) -> dict[str, str]:
+        """A compile worker's environment: Inductor keeps its files, precompiled headers too, in `scratch`."""
+        temporary = scratch / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        return {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "TMPDIR": str(temporary)}

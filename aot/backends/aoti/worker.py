@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -40,11 +41,26 @@ def options(gemm: str, march: str, compiler: str) -> dict[str, Any]:
 
 def main(job_file: str, out: str) -> None:
     """Compile the unit described in `job_file` into folder `out`."""
-    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    # Set before torch is imported: Inductor reads both when it loads
-    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    import aot.backends.aoti.preload  # noqa: F401
 
+    compile_unit(json.loads(Path(job_file).read_text(encoding="utf-8")), out)
+
+
+def run_logged(job: dict[str, Any], out: str, environment: dict[str, str]) -> None:
+    """Body of a forked worker: its own process group, its output in OUT_DIR/log.txt, then `compile_unit`."""
+    os.setsid()
+    log = os.open(Path(out) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(environment)
+    tempfile.tempdir = None  # read TMPDIR again
+    compile_unit(job, out)
+    own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    (Path(out) / "peak.txt").write_text(str(max(own, children) * 1024), encoding="ascii")
+
+
+def compile_unit(job: dict[str, Any], out: str) -> None:
+    """Compile the unit of `job` (see `AotiBackend.job`) into folder `out`."""
     import torch
 
     from aot.graphs.modules import dynamic_shapes, example_inputs, fill_random, module
