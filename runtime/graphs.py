@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from runtime.backends import backend_for
+from runtime.backends import Backend, backend_for
 from runtime.batch import Bucket
 from runtime.bundle.errors import HostError, IntegrityError
 from runtime.bundle.manifest import Graph, GraphKind, KVCache
@@ -49,12 +49,18 @@ def allocate_pools(cache: KVCache, num_blocks: int) -> dict[str, Tensor]:
 class GraphSet:
     """The opened graphs, by kind and bucket, and the pools they share."""
 
-    def __init__(self, bundle: Bundle, kinds: Iterable[GraphKind], num_blocks: int | None = None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        kinds: Iterable[GraphKind],
+        num_blocks: int | None = None,
+        backend: Backend | None = None,
+    ) -> None:
         self.manifest = bundle.manifest
         self.num_blocks = num_blocks or self.manifest.kv_cache.num_blocks
         self.pools = allocate_pools(self.manifest.kv_cache, self.num_blocks)
         self.weights = Weights(bundle)
-        backend = backend_for(bundle, self.weights)
+        backend = backend or backend_for(bundle, self.weights)
         units = {unit.name: unit for unit in self.manifest.units}
         self._graphs: dict[tuple[str, int, int], LoadedGraph] = {}
         for spec in self.manifest.graphs:

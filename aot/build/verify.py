@@ -67,7 +67,7 @@ def _check_graphs(manifest: Manifest, compiled: Backend, eager: EagerBackend) ->
             problems.append(
                 CompileError(
                     f"Graph {graph.name} does not compute what eager PyTorch computes",
-                    expected=f"a relative error of at most {limit:g} and equal tokens",
+                    expected=f"a relative error of at most {limit:g} in every call, and equal tokens",
                     found=f"{relative:.3g}, tokens {'equal' if check.tokens_equal else 'different'}",
                     repair="this is a defect of the compiler or the builder; please report it with build.json",
                 )

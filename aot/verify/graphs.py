@@ -1,9 +1,13 @@
-"""Each compiled graph beside eager PyTorch, on the same inputs, weights and KV content."""
+"""Each compiled graph beside eager PyTorch, call by call, on the same inputs, weights and KV content.
+
+Every call gets inputs of its own, normal with unit variance, and not what the call before it made: through thirty bf16
+layers two correct computations drift apart, and the few huge values of a real residual stream hide what is small. A
+call's error then says something about that call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,103 +16,105 @@ from aot.models.eagle3 import Draft
 from aot.models.llama import TargetHead
 from aot.verify.eager import EagerBackend
 from runtime.backends import Backend
-from runtime.bundle.manifest import Check, Graph, Manifest, Unit
-from runtime.graph import LoadedGraph
-from runtime.graphs import allocate_pools
+from runtime.bundle.manifest import Call, Check, Graph, KVCache, Manifest, TensorSpec, Unit
 
-# Largest error accepted, relative to the largest value of the output: what rounding of the dtype explains, with room.
-TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+# Largest error accepted: norm of the difference over norm of the output. Rounding explains a tenth of it for most calls and up to 0.02 in bf16.
+TOLERANCE = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}
 
 
-@dataclass(frozen=True)
-class GraphInputs:
-    """Inputs of one graph, and the KV pools' content before it runs."""
+def integer_inputs(graph: Graph, manifest: Manifest, generator: torch.Generator) -> dict[str, Tensor]:
+    """Tokens, positions and paging as the loop would give them, every request deep in its context.
 
-    values: dict[str, Tensor]
-    pools: dict[str, Tensor]
-
-
-def make_inputs(graph: Graph, manifest: Manifest, generator: torch.Generator) -> GraphInputs:
-    """Random inputs as the loop would give them: every request deep in its context, its KV filled with random content.
-
-    Request r owns the blocks r*B+1 .. r*B+B. Positions end at the last place of the context bucket.
+    Request r owns the blocks r*B+1 .. r*B+B; its last row can be the last place of the context bucket.
     """
     block_size = manifest.kv_cache.block_size
     blocks, rows_each = graph.context // block_size, graph.rows // graph.requests
-    pools = allocate_pools(manifest.kv_cache, graph.requests * blocks + 1)
-    for pool in pools.values():
-        pool.copy_(torch.randn(pool.shape, generator=generator))
     table = 1 + torch.arange(graph.requests * blocks, dtype=torch.int32).view(graph.requests, blocks)
     first = torch.randint(graph.context // 2, graph.context - rows_each + 1, (graph.requests, 1), generator=generator)
     positions = (first + torch.arange(rows_each)).to(torch.int32)
     slots = torch.gather(table, 1, (positions // block_size).long()) * block_size + positions % block_size
-    values = {
-        "tokens": _tokens(manifest.target.vocab_size, graph.rows, generator),
+    vocab = manifest.target.vocab_size
+    return {
+        "tokens": torch.randint(0, vocab, (graph.rows,), generator=generator, dtype=torch.int32),
         "positions": positions.flatten(),
         "slot_mapping": slots.flatten(),
         "block_table": table,
         "num_draft_tokens": torch.full((graph.requests,), rows_each - 1, dtype=torch.int32),
         "last_index": (torch.arange(graph.requests, dtype=torch.int32) + 1) * rows_each - 1,
     }
-    for spec in graph.inputs:
-        if spec.name in ("features", "state"):
-            shape = [dim for dim in spec.shape if isinstance(dim, int)]
-            values[spec.name] = torch.randn(shape, generator=generator).to(getattr(torch, spec.dtype))
-    return GraphInputs({spec.name: values[spec.name] for spec in graph.inputs}, pools)
-
-
-def _tokens(vocab: int, rows: int, generator: torch.Generator) -> Tensor:
-    return torch.randint(0, vocab, (rows,), generator=generator, dtype=torch.int32)
-
-
-def run_on(
-    graph: Graph, units: Mapping[str, Unit], backend: Backend, inputs: GraphInputs
-) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Run a graph on copies of the pools; returns its outputs and the pools afterwards."""
-    pools = {name: pool.clone() for name, pool in inputs.pools.items()}
-    with torch.inference_mode():
-        outputs = LoadedGraph(graph, units, backend, pools)(inputs.values)
-    return outputs, pools
 
 
 def check_graph(
     graph: Graph, manifest: Manifest, compiled: Backend, eager: EagerBackend, seed: int = 0
 ) -> tuple[Check, float]:
-    """Compare one graph with eager PyTorch; returns the check and the largest relative error."""
+    """Compare every call of one graph with eager PyTorch; returns the check and the largest relative error."""
     generator = torch.Generator().manual_seed(seed)
-    inputs = make_inputs(graph, manifest, generator)
     units = {unit.name: unit for unit in manifest.units}
-    got, got_pools = run_on(graph, units, compiled, inputs)
-    want, want_pools = run_on(graph, units, eager, inputs)
-    absolute, relative = 0.0, 0.0
-    pairs = [(g, w) for g, w in zip(got, want, strict=True) if w.is_floating_point()]
-    pairs += [(got_pools[name], want_pools[name]) for name in got_pools]
-    for ours, theirs in pairs:
-        error = (ours.float() - theirs.float()).abs().max().item()
-        absolute = max(absolute, error)
-        relative = max(relative, error / max(theirs.float().abs().max().item(), 1e-6))
-        if ours.isnan().any():
-            relative = float("inf")
-    tokens = _tokens_agree(graph, eager, got, want, relative)
+    integers = integer_inputs(graph, manifest, generator)
+    absolute, relative, tokens = 0.0, 0.0, True
+    with torch.inference_mode():
+        for call in graph.calls:
+            inputs = _call_inputs(call, units[call.unit], graph, manifest.kv_cache, integers, generator)
+            ours, theirs = [value.clone() for value in inputs], [value.clone() for value in inputs]
+            got = compiled.open(units[call.unit], call.scope)(ours)
+            want = eager.open(units[call.unit], call.scope)(theirs)
+            floats = [(g, w) for g, w in zip(got, want, strict=True) if w.is_floating_point()]
+            floats += [(g, w) for g, w, name in zip(ours, theirs, call.inputs, strict=True) if name.startswith("kv.")]
+            errors = [_errors(g, w) for g, w in floats]
+            absolute = max([absolute, *(error[0] for error in errors)])
+            relative = max([relative, *(error[1] for error in errors)])
+            if not want[0].is_floating_point():
+                head = eager.module(call.unit, call.scope)
+                tokens = tokens and _tokens_agree(head, theirs, got, want)
     return Check("eager PyTorch", round(absolute, 9), tokens), relative
 
 
-def _tokens_agree(
-    graph: Graph, eager: EagerBackend, got: list[Tensor], want: list[Tensor], relative: float
-) -> bool:
-    """Whether the tokens agree, but for rows whose two best eager logits are closer than the error explains."""
+def _call_inputs(
+    call: Call,
+    unit: Unit,
+    graph: Graph,
+    cache: KVCache,
+    integers: Mapping[str, Tensor],
+    generator: torch.Generator,
+) -> list[Tensor]:
+    """The loop's integers where the call reads them; normal noise for the rest, rotary angles and KV content too."""
+    sizes = {"num_blocks": graph.requests * graph.context // cache.block_size + 1}
+
+    def noise(spec: TensorSpec) -> Tensor:
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape]
+        return torch.randn(shape, generator=generator).to(getattr(torch, spec.dtype))
+
+    return [
+        integers[name] if name in integers else noise(spec)
+        for name, spec in zip(call.inputs, unit.inputs, strict=True)
+    ]
+
+
+def _errors(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
+    """(largest absolute difference, norm of the difference over norm of `theirs`); NaN counts as infinite."""
+    difference, scale = ours.float() - theirs.float(), theirs.float().norm().item()
+    if difference.isnan().any():
+        return float("inf"), float("inf")
+    return difference.abs().max().item(), difference.norm().item() / max(scale, 1e-6)
+
+
+def _tokens_agree(head: nn.Module, inputs: list[Tensor], got: list[Tensor], want: list[Tensor]) -> bool:
+    """Whether the tokens agree, but for rows whose two best eager logits are too close for the dtype to tell apart.
+
+    got[0] and want[0] are [R], or [R, 1+K] from a verify head, where one near tie changes all later tokens of its row.
+    """
     if torch.equal(got[0], want[0]):
         return True
-    head = eager.module(graph.calls[-1].unit, graph.calls[-1].scope)
-    state = next((w for spec, w in zip(graph.outputs, want, strict=True) if spec.name.endswith("state")), None)
-    if state is None or not isinstance(head, Draft):
-        return _verify_tokens_close(head, got[0], want[0])
-    with torch.no_grad():
-        best = head.lm_head(head.norm(state)).float().topk(2, dim=-1).values
-    close = (best[:, 0] - best[:, 1]) <= 4 * relative * best.abs().amax(dim=-1)
-    return bool(((got[0] == want[0]) | close).all())
-
-
-def _verify_tokens_close(head: nn.Module, got: Tensor, want: Tensor) -> bool:
-    """A verify pass of random drafts accepts nothing, so one differing first token may be a near tie; more may not."""
-    return isinstance(head, TargetHead) and int((got != want).sum()) <= max(1, want.numel() // 16)
+    if isinstance(head, Draft):
+        logits = head.lm_head(head.norm(want[1]))
+    elif isinstance(head, TargetHead):
+        logits = head.logits(inputs[0])
+        if want[0].dim() == 1:
+            logits = logits[inputs[1].long()]
+    else:
+        return False
+    best = logits.float().topk(2, dim=-1).values
+    close = (best[:, 0] - best[:, 1]) <= 4 * torch.finfo(logits.dtype).eps * best.abs().amax(dim=-1)
+    rows_close = close.view(want[0].shape[0], -1).any(dim=1)
+    rows_equal = (got[0] == want[0]).view(want[0].shape[0], -1).all(dim=1)
+    return bool((rows_equal | rows_close).all())

@@ -80,8 +80,8 @@ class Call:
 class Check:
     """What the builder saw when it ran the compiled graph beside eager PyTorch on the same inputs and weights.
 
-    max_abs_error: over the float outputs and the KV rows written; tokens_equal: of tokens whose eager top-two gap
-    exceeds that error, whether all agree.
+    max_abs_error: over the float outputs and the KV pools of every call, each on unit-normal inputs of its own;
+    tokens_equal: whether all tokens agree but for near ties of the dtype.
     """
 
     reference: str

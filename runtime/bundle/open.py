@@ -103,7 +103,7 @@ def read_manifest(path: Path) -> Manifest:
 def file_problems(path: Path, manifest: Manifest, *, verify: bool = True) -> list[Eagle3Error]:
     """Everything that is wrong with the files that `manifest` lists: unsafe paths, missing files, sizes, digests."""
     with ThreadPoolExecutor(max_workers=2) as pool:  # hashlib releases the lock, so two threads use two cores
-        found = pool.map(lambda item: _file_problem(path, *item, verify), manifest.files.items())
+        found = pool.map(lambda item: _file_problem(path, item[0], item[1], verify), manifest.files.items())
         return [problem for problem in found if problem is not None]
 
 
