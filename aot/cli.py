@@ -6,12 +6,15 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from runtime.bundle.errors import Eagle3Error, UsageError, render
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXAMPLES = """\b
 Examples:
@@ -22,7 +25,7 @@ Examples:
 """
 
 
-def _config_option(required: bool) -> Any:
+def _config_option(required: bool) -> Callable[[Command], Command]:
     return click.option("--config", "config", type=click.Path(path_type=Path), required=required, help="YAML file.")
 
 
@@ -49,7 +52,8 @@ def cli(
     if context.invoked_subcommand is not None:
         if config is not None:
             raise UsageError(
-                "--config stands before the subcommand", repair=f"eagle3-build {context.invoked_subcommand} --config {config}"
+                "--config stands before the subcommand",
+                repair=f"eagle3-build {context.invoked_subcommand} --config {config}",
             )
         return
     if config is None:

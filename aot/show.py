@@ -34,7 +34,8 @@ def plan_lines(plan: Plan, backend: AotiBackend) -> Iterator[str]:
     """The plan for people."""
     sizes = plan.geometry
     yield (
-        f"{plan.config.name}: {len(plan.table.graphs)} graphs from {len(plan.units)} units, K={sizes.num_speculative_tokens}, "
+        f"{plan.config.name}: {len(plan.table.graphs)} graphs from {len(plan.units)} units, "
+        f"K={sizes.num_speculative_tokens}, "
         f"{sizes.dtype}, {backend.toolchain.gemm} GEMMs for {backend.toolchain.march or 'this architecture'}"
     )
     for unit in plan.units:

@@ -55,9 +55,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
     metavar="DIR",
     help="The folder that eagle3-build made.",
 )
-@click.option(
-    "--prompt", "texts", multiple=True, metavar="TEXT", help="Answer TEXT; may be given several times."
-)
+@click.option("--prompt", "texts", multiple=True, metavar="TEXT", help="Answer TEXT; may be given several times.")
 @click.option(
     "--prompts",
     "file",
@@ -100,9 +98,7 @@ def command(
     Answers go to standard output, all else to standard error.
     """
     if check and no_speculation:
-        raise UsageError(
-            "--check compares speculation with plain decoding", repair="leave --no-speculation out"
-        )
+        raise UsageError("--check compares speculation with plain decoding", repair="leave --no-speculation out")
     from runtime import commands
     from runtime.prompts import Prompt, read_prompts
 
@@ -111,9 +107,7 @@ def command(
         prompts += read_prompts(file)
     chat = not (prompts or check or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
     if chat and raw:
-        raise UsageError(
-            "--raw is for prompts, and a chat has none", repair="give --prompt TEXT, or leave --raw out"
-        )
+        raise UsageError("--raw is for prompts, and a chat has none", repair="give --prompt TEXT, or leave --raw out")
     if not (prompts or check or chat):
         prompts = [_prompt_from_stdin()]
     session = commands.open_session(

@@ -154,9 +154,7 @@ def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
     """Speculation against plain decoding on `prompts`, or the built-in ones; 1 when any token differs."""
     manifest, tokenizer, raw = session.bundle.manifest, session.tokenizer, session.options.raw
     if not prompts:
-        prompts = builtin_prompts(
-            tokenizer is not None, manifest.target.vocab_size, manifest.limits.max_model_len
-        )
+        prompts = builtin_prompts(tokenizer is not None, manifest.target.vocab_size, manifest.limits.max_model_len)
         raw = raw or (tokenizer is not None and not tokenizer.has_chat_template)
     requests = session.requests(prompts, raw=raw, max_tokens=CHECK_MAX_TOKENS)
     started = time.perf_counter()

@@ -109,7 +109,10 @@ class Engine:
             )
         if request.max_tokens < 1:
             raise UsageError(
-                what, expected="max_tokens of at least 1", found=str(request.max_tokens), repair="raise max_tokens"
+                what,
+                expected="max_tokens of at least 1",
+                found=str(request.max_tokens),
+                repair="raise max_tokens",
             )
         if any(s.request.request_id == request.request_id for s in (*self.waiting, *self.running)):
             raise UsageError(what, expected="a new request id", found="one in use", repair="choose another id")

@@ -20,9 +20,7 @@ class LoadedGraph:
         runs, seconds: how often it ran and for how long, for --stats.
     """
 
-    def __init__(
-        self, spec: Graph, units: Mapping[str, Unit], backend: Backend, pools: Mapping[str, Tensor]
-    ) -> None:
+    def __init__(self, spec: Graph, units: Mapping[str, Unit], backend: Backend, pools: Mapping[str, Tensor]) -> None:
         self.spec = spec
         self.runs, self.seconds = 0, 0.0
         self._places = {value.name: i for i, value in enumerate(spec.inputs)}

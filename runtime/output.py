@@ -29,9 +29,7 @@ def text_ids(
     return token_ids[:-1] if stopped else token_ids
 
 
-def answer_text(
-    output: RequestOutput, tokenizer: Tokenizer | None, eos_token_ids: Sequence[int]
-) -> str | None:
+def answer_text(output: RequestOutput, tokenizer: Tokenizer | None, eos_token_ids: Sequence[int]) -> str | None:
     """The text of a finished request; None where the bundle has no tokenizer."""
     if tokenizer is None:
         return None
@@ -147,9 +145,7 @@ class InOrder:
         self._out.write(shown if shown.endswith("\n") else shown + "\n")
 
 
-def run_stats(
-    outputs: Sequence[RequestOutput], seconds: float, report: Mapping[str, object]
-) -> dict[str, object]:
+def run_stats(outputs: Sequence[RequestOutput], seconds: float, report: Mapping[str, object]) -> dict[str, object]:
     """What `--stats` tells of a run: totals over its requests, then the engine's own report."""
     total = SpecDecodeStats()
     for output in outputs:

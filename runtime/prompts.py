@@ -91,9 +91,7 @@ def parse_line(line: str, where: str) -> Prompt:
     """
 
     def bad(expected: str, found: str) -> UsageError:
-        return UsageError(
-            f"{where} is not a prompt", expected=expected, found=found, repair="see --help for the lines"
-        )
+        return UsageError(f"{where} is not a prompt", expected=expected, found=found, repair="see --help for the lines")
 
     try:
         data = json.loads(line)
@@ -197,11 +195,7 @@ def raise_together(what: str, problems: list[Eagle3Error]) -> None:
 
 
 def _is_message(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("role"), str)
-        and isinstance(value.get("content"), str)
-    )
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
 
 
 def _brief(value: object) -> str:

@@ -6,13 +6,14 @@ the target's true features after each verify. It answers by filling `sequence.dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence as Seq
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from runtime.batch import Bucket, pad_rows
+from runtime.batch import pad_rows
 from runtime.graphs import GraphSet
 from runtime.sequence import Sequence
 
@@ -20,9 +21,7 @@ from runtime.sequence import Sequence
 class Proposer(Protocol):
     """What the engine calls after its target passes."""
 
-    def after_prefill(
-        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
-    ) -> None:
+    def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         """A chunk of `sequence`'s prompt ran.
 
         Args:
@@ -46,9 +45,7 @@ class Proposer(Protocol):
 class NoProposer:
     """Plain decoding: nothing is ever proposed."""
 
-    def after_prefill(
-        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
-    ) -> None:
+    def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         return
 
     def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
@@ -68,9 +65,7 @@ class ScriptedProposer:
         room = 0 if sequence.finish_reason else sequence.draft_room(self._k)
         sequence.drafts = self._script(sequence, room)[:room] if room else []
 
-    def after_prefill(
-        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
-    ) -> None:
+    def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         if final:
             self._fill(sequence)
 
@@ -87,9 +82,7 @@ class EagleProposer:
         self._k = graphs.manifest.speculation.num_speculative_tokens
         self._block_size = graphs.manifest.kv_cache.block_size
 
-    def after_prefill(
-        self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool
-    ) -> None:
+    def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         if not _will_draft(sequence, self._k):
             return
         end = start + len(shifted)

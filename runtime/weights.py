@@ -42,7 +42,7 @@ class Weights:
         if place not in self._tensors:
             if reference.file not in self._files:
                 path = inside(self._bundle.root, reference.file)
-                self._files[reference.file] = safe_open(path, framework="pt")  # type: ignore[no-untyped-call]
+                self._files[reference.file] = safe_open(path, framework="pt")
             self._tensors[place] = self._files[reference.file].get_tensor(reference.tensor)
         return self._tensors[place]
 

@@ -72,7 +72,12 @@ def draft_manifest(
         builder=f"eagle3-aot {version}",
         dtype=sizes.dtype,
         target=Model(
-            target_reference, fingerprints[0], t.vocab_size, t.hidden_size, t.eos_token_ids, models.target.to_json()
+            target_reference,
+            fingerprints[0],
+            t.vocab_size,
+            t.hidden_size,
+            t.eos_token_ids,
+            models.target.to_json(),
         ),
         draft=Model(draft_reference, fingerprints[1], d.vocab_size, d.hidden_size, (), models.draft.to_json()),
         speculation=Speculation("eagle3", sizes.num_speculative_tokens, tuple(d.aux_layers), ROW_CONVENTION),
@@ -103,7 +108,9 @@ def references(target: str | None, draft: str | None) -> tuple[str, str]:
 
 def fingerprints(models: Models, seed: int | None) -> tuple[str, str]:
     """Digests of both models' files; of the seed where weights are random."""
-    made = [source.fingerprint() if source else f"random:{seed}" for source in (models.target_source, models.draft_source)]
+    made = [
+        source.fingerprint() if source else f"random:{seed}" for source in (models.target_source, models.draft_source)
+    ]
     return made[0], made[1]
 
 

@@ -27,7 +27,10 @@ def read_models(config: BuildConfig) -> Models:
         return _random_models(config)
     problems: list[Eagle3Error] = []
     sources = []
-    for reference, key in ((config.model, "model"), (config.speculative_config.model, "speculative_config.model")):
+    for reference, key in (
+        (config.model, "model"),
+        (config.speculative_config.model, "speculative_config.model"),
+    ):
         try:
             sources.append(resolve(reference or "", key=key, base=config.base))
         except ConfigError as error:
@@ -55,7 +58,7 @@ def _random_models(config: BuildConfig) -> Models:
 def _check_length(config: BuildConfig, model_max_len: int) -> None:
     problems: list[Eagle3Error] = list(check_against_model(config, model_max_len=model_max_len))
     if problems:
-        raise problems[0] if len(problems) == 1 else ErrorGroup("The configuration does not fit the model", problems)
+        raise (problems[0] if len(problems) == 1 else ErrorGroup("The configuration does not fit the model", problems))
 
 
 def load_weights(config: BuildConfig, models: Models) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:

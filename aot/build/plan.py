@@ -54,9 +54,7 @@ class Plan:
         return tuple(unit for unit in self.units if not unit.hit)
 
 
-def make_plan(
-    config: BuildConfig, folder: Path, models: Models, backend: AotiBackend, cache: Cache
-) -> Plan:
+def make_plan(config: BuildConfig, folder: Path, models: Models, backend: AotiBackend, cache: Cache) -> Plan:
     """Plan the build of `config`, whose file lies in `folder`."""
     sizes = geometry(config, models.target, models.draft)
     table = graph_table(sizes)

@@ -101,9 +101,7 @@ class Workers:
                         kill(process)
 
 
-def compile_unit(
-    unit: PlannedUnit, backend: AotiBackend, cache: Cache, logs: Path, workers: Workers
-) -> UnitResult:
+def compile_unit(unit: PlannedUnit, backend: AotiBackend, cache: Cache, logs: Path, workers: Workers) -> UnitResult:
     """Compile one unit into the cache, unless another process has done it meanwhile."""
     started = time.monotonic()
     log, peak = logs / f"{unit.spec.name}.log", 0

@@ -21,7 +21,8 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version as installed_version
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -239,7 +240,13 @@ def _stage(
 def _record(plan: Plan, request: str, results: list[UnitResult], seconds: float) -> dict[str, Any]:
     """build.json: what happened, outside the bundle's id."""
     units = [
-        {"name": r.name, "key": r.key, "seconds": round(r.seconds, 2), "peak_bytes": r.peak_bytes, "cached": r.cached}
+        {
+            "name": r.name,
+            "key": r.key,
+            "seconds": round(r.seconds, 2),
+            "peak_bytes": r.peak_bytes,
+            "cached": r.cached,
+        }
         for r in results
     ]
     return {

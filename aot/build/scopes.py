@@ -14,7 +14,9 @@ from aot.models.layers import rotary_table
 Scope = dict[str, Tensor]
 
 
-def scopes(geometry: Geometry, target: Mapping[str, Tensor], draft: Mapping[str, Tensor]) -> Iterator[tuple[str, Scope]]:
+def scopes(
+    geometry: Geometry, target: Mapping[str, Tensor], draft: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Scope]]:
     """All scopes of a build, one at a time, so that no more than one layer is held twice.
 
     Args:
@@ -29,7 +31,10 @@ def scopes(geometry: Geometry, target: Mapping[str, Tensor], draft: Mapping[str,
         yield f"target.layers.{i}", _decoder_layer(lambda name, i=i: target[f"model.layers.{i}.{name}"])  # type: ignore[misc]
     yield (
         "target.head",
-        {"norm.weight": target["model.norm.weight"], "lm_head.weight": target.get("lm_head.weight", embedding)},
+        {
+            "norm.weight": target["model.norm.weight"],
+            "lm_head.weight": target.get("lm_head.weight", embedding),
+        },
     )
     layer = _decoder_layer(lambda name: draft[f"midlayer.{name}"])
     ids = torch.arange(d.draft_vocab_size, dtype=torch.int64) + draft["d2t"].to(torch.int64)

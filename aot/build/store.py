@@ -71,8 +71,9 @@ class WeightStore:
 def digest(tensor: Tensor) -> str:
     """sha256 over dtype, shape and bytes."""
     head = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
-    data = tensor.contiguous().view(-1).view(torch.uint8).numpy()
-    return hashlib.sha256(head + memoryview(data)).hexdigest()
+    made = hashlib.sha256(head)
+    made.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return made.hexdigest()
 
 
 def aligned(data: bytes) -> bytes:

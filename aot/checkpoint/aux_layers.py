@@ -16,9 +16,7 @@ from aot.checkpoint.fields import Fields
 from runtime.bundle.errors import ConfigError
 
 
-def read_aux_layers(
-    config: Fields, num_layers: int, override: Sequence[int] | None
-) -> tuple[tuple[int, ...], str]:
+def read_aux_layers(config: Fields, num_layers: int, override: Sequence[int] | None) -> tuple[tuple[int, ...], str]:
     """The auxiliary states' residual-stream positions, and who decided them: override, config or default.
 
     Our own key `aux_layers` states positions plainly. Published ids are read as positions, the meaning of
@@ -44,9 +42,7 @@ def read_aux_layers(
     else:
         aux, by = (2, num_layers // 2, num_layers - 3), "default"
     if not aux or any(not 0 <= layer <= num_layers for layer in aux) or list(aux) != sorted(set(aux)):
-        whose = (
-            "the default auxiliary layers" if by == "default" else f"the auxiliary layers of {config.where}"
-        )
+        whose = "the default auxiliary layers" if by == "default" else f"the auxiliary layers of {config.where}"
         raise ConfigError(
             f"{whose} do not fit a target of {num_layers} layers",
             expected=f"different ascending positions from 0 to {num_layers}",

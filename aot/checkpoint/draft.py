@@ -108,16 +108,12 @@ def draft_config_from_json(
         config = Fields(path_or_dict, "draft_config")
     else:
         path = Path(path_or_dict)
-        config = Fields(
-            read_json(path, repair="correct draft_config; it names the draft's config.json"), path.name
-        )
+        config = Fields(read_json(path, repair="correct draft_config; it names the draft's config.json"), path.name)
     refuse_unsupported_config(config)
     return _read(config, target, {}, aux_layers)
 
 
-def _read(
-    config: Fields, target: TargetConfig, shapes: Shapes, override: Sequence[int] | None
-) -> DraftConfig:
+def _read(config: Fields, target: TargetConfig, shapes: Shapes, override: Sequence[int] | None) -> DraftConfig:
     sources: dict[str, str] = {}
 
     def decide(name: str, key: str, weight: str, axis: int, unit: int, default: int) -> int:

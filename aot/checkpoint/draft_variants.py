@@ -98,6 +98,4 @@ def refuse_unsupported_tensors(shapes: Shapes) -> None:
             raise _unsupported(f"biases ({name})", "the draft checkpoint")
     fc = shapes.get("fc.weight", ())
     if len(fc) == 2 and fc[1] == 2 * fc[0] and "midlayer.hidden_norm.weight" not in shapes:
-        raise _unsupported(
-            "EAGLE-1 or EAGLE-2 (fc.weight of width 2H, no hidden_norm)", "the draft checkpoint"
-        )
+        raise _unsupported("EAGLE-1 or EAGLE-2 (fc.weight of width 2H, no hidden_norm)", "the draft checkpoint")

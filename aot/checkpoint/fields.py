@@ -22,9 +22,7 @@ def read_json(path: Path, *, repair: str = "") -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(
-            f"{path} does not exist", repair=repair or f"give a folder that has {path.name}"
-        ) from None
+        raise ConfigError(f"{path} does not exist", repair=repair or f"give a folder that has {path.name}") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read as JSON",
@@ -61,9 +59,7 @@ class Fields:
         if self.has(key):
             return self.raw[key]
         if default is _MISSING:
-            raise ConfigError(
-                f"{self.where} has no {key}", repair=f"add {key} to it, or fetch the file again"
-            )
+            raise ConfigError(f"{self.where} has no {key}", repair=f"add {key} to it, or fetch the file again")
         return default
 
     def _wrong(self, key: str, expected: str, found: Any) -> ConfigError:

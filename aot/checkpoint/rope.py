@@ -43,9 +43,7 @@ def read_rope(fields: Fields, *, supported: tuple[str, ...]) -> tuple[float, dic
             found=kind,
             repair="choose a model with a supported rope type",
         )
-    partial = (fields if fields.has("partial_rotary_factor") else parameters).number(
-        "partial_rotary_factor", 1.0
-    )
+    partial = (fields if fields.has("partial_rotary_factor") else parameters).number("partial_rotary_factor", 1.0)
     if partial != 1.0:
         raise ConfigError(
             f"partial_rotary_factor of {fields.where} is not supported yet",
@@ -76,9 +74,7 @@ def inverse_frequencies(head_dim: int, theta: float, scaling: dict[str, Any] | N
     if scaling is None:
         return frequencies
     if scaling["rope_type"] != "llama3":
-        raise ConfigError(
-            f"rope type {scaling['rope_type']!r} is not supported yet", expected="default or llama3"
-        )
+        raise ConfigError(f"rope type {scaling['rope_type']!r} is not supported yet", expected="default or llama3")
     factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
     original = scaling["original_max_position_embeddings"]
     wavelengths = 2 * math.pi / frequencies

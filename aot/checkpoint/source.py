@@ -164,8 +164,6 @@ def _from_hub(reference: str, key: str) -> ModelSource:
             f"{key} is neither a folder nor a hub model that can be fetched",
             expected="a folder here, or a hub id that this machine can reach",
             found=f"{reference} ({reason})",
-            repair=(
-                f"check the name and the network (hf auth login for a gated model), or give a folder as {key}"
-            ),
+            repair=(f"check the name and the network (hf auth login for a gated model), or give a folder as {key}"),
         ) from error
     return ModelSource(reference, "hub", _local(reference, Path(folder).resolve(), key).path)

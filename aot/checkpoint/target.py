@@ -218,9 +218,7 @@ def target_shapes(config: TargetConfig) -> Shapes:
     return shapes
 
 
-def load_target_weights(
-    source: ModelSource, config: TargetConfig, dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
+def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """The target's weights by the names of `target_shapes`, contiguous, on the CPU, cast to `dtype`.
 
     Quantised GGUF tensors are dequantised in float32 first.
@@ -239,8 +237,7 @@ def load_target_weights(
     kept = {
         name: tensor
         for name, tensor in found.items()
-        if not name.endswith("rotary_emb.inv_freq")
-        and not (name == "lm_head.weight" and config.tie_word_embeddings)
+        if not name.endswith("rotary_emb.inv_freq") and not (name == "lm_head.weight" and config.tie_word_embeddings)
     }
     check_shapes({name: tuple(tensor.shape) for name, tensor in kept.items()}, expected, what="target")
     return {name: kept[name].to(dtype).contiguous() for name in expected}

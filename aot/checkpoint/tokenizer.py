@@ -89,11 +89,7 @@ def _facts_of_folder(folder: Path) -> dict[str, Any]:
 def _default_template(named: list[Any], folder: Path) -> str:
     """The template called "default" of a list of {name, template}."""
     for entry in named:
-        if (
-            isinstance(entry, dict)
-            and entry.get("name") == "default"
-            and isinstance(entry.get("template"), str)
-        ):
+        if isinstance(entry, dict) and entry.get("name") == "default" and isinstance(entry.get("template"), str):
             return str(entry["template"])
     raise ConfigError(
         f"{folder.name}/tokenizer_config.json has several chat templates and none is named default",

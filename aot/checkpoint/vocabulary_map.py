@@ -49,17 +49,13 @@ def draft_to_target(
             repair=_REPAIR,
         )
     if d2t.is_floating_point() or d2t.is_complex() or d2t.dtype == torch.bool:
-        raise ConfigError(
-            "d2t of the draft is not a tensor of integers", found=str(d2t.dtype), repair=_REPAIR
-        )
+        raise ConfigError("d2t of the draft is not a tensor of integers", found=str(d2t.dtype), repair=_REPAIR)
     offsets = d2t.to(torch.int64)
     ids = rows + offsets
     outside = ((ids < 0) | (ids >= vocab_size)).nonzero().flatten()
     if len(outside):
         row = int(outside[0])
-        absolute = (
-            bool((offsets.diff() > 0).all()) and int(offsets.min()) >= 0 and int(offsets.max()) < vocab_size
-        )
+        absolute = bool((offsets.diff() > 0).all()) and int(offsets.min()) >= 0 and int(offsets.max()) < vocab_size
         raise ConfigError(
             f"d2t of the draft leads outside the target's vocabulary at row {row}",
             expected=f"{row} + d2t[{row}] from 0 to {vocab_size - 1}",

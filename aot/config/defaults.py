@@ -68,17 +68,11 @@ def _derived_buckets(raw: Mapping[str, object]) -> dict[str, object]:
     max_model_len = _valid(raw.get("max_model_len"), MAX_MODEL_LEN, MOST_TOKENS)
     max_num_seqs = _valid(raw.get("max_num_seqs"), MAX_NUM_SEQS, MOST_NUM_SEQS)
     block_size = _valid(raw.get("block_size"), BLOCK_SIZE, MOST_TOKENS)
-    num_speculative_tokens = _valid(
-        _speculative_tokens(raw.get("speculative_config")), 1, MOST_SPECULATIVE_TOKENS
-    )
+    num_speculative_tokens = _valid(_speculative_tokens(raw.get("speculative_config")), 1, MOST_SPECULATIVE_TOKENS)
     return {
-        "prefill_tokens": default_prefill_tokens(
-            max_model_len, verify_rows(max_num_seqs, num_speculative_tokens)
-        ),
+        "prefill_tokens": default_prefill_tokens(max_model_len, verify_rows(max_num_seqs, num_speculative_tokens)),
         "num_seqs": default_num_seqs(max_num_seqs),
-        "context_tokens": default_context_tokens(
-            max_model_len, block_size, least_context(num_speculative_tokens)
-        ),
+        "context_tokens": default_context_tokens(max_model_len, block_size, least_context(num_speculative_tokens)),
     }
 
 

@@ -59,9 +59,7 @@ def explain(details: Iterable[ErrorDetails]) -> list[tuple[Location, Problem]]:
     A missing key whose misspelling is among the unknown ones is not reported a second time.
     """
     placed = [(_location(detail), detail) for detail in details]
-    renamed = {
-        _nearest(key_path(location)) for location, detail in placed if detail["type"] == "extra_forbidden"
-    }
+    renamed = {_nearest(key_path(location)) for location, detail in placed if detail["type"] == "extra_forbidden"}
     problems = []
     for location, detail in placed:
         path = key_path(location)

@@ -36,9 +36,7 @@ def _derived(schema: JsonDict) -> None:
     schema.pop("default", None)
 
 
-TextBool = Annotated[
-    bool, BeforeValidator(_bool_from_text, json_schema_input_type=bool | Literal["true", "false"])
-]
+TextBool = Annotated[bool, BeforeValidator(_bool_from_text, json_schema_input_type=bool | Literal["true", "false"])]
 Positive = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 # The tuple itself comes as a YAML list, which strict mode would refuse; its members stay strict.
 BucketList = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1, json_schema_extra=_derived)]
@@ -167,12 +165,8 @@ class BuildConfig(_Section):
         default=None,
         description="Give both models seeded random weights. Needs model_config and draft_config.",
     )
-    tensor_parallel_size: Positive = Field(
-        default=1, description="Ranks that share the model (neuron backend)."
-    )
-    max_model_len: Positive = Field(
-        default=MAX_MODEL_LEN, description="Tokens of prompt and answer together, at most."
-    )
+    tensor_parallel_size: Positive = Field(default=1, description="Ranks that share the model (neuron backend).")
+    max_model_len: Positive = Field(default=MAX_MODEL_LEN, description="Tokens of prompt and answer together, at most.")
     max_num_seqs: int = Field(
         default=MAX_NUM_SEQS,
         ge=1,

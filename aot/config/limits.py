@@ -33,9 +33,7 @@ def cross_problems(config: BuildConfig) -> list[Problem]:
     ]
 
 
-def check_against_model(
-    config: BuildConfig, *, model_max_len: int | None, key: str = "model"
-) -> list[ConfigError]:
+def check_against_model(config: BuildConfig, *, model_max_len: int | None, key: str = "model") -> list[ConfigError]:
     """The rules between `config` and the target model.
 
     Args:
@@ -50,9 +48,7 @@ def check_against_model(
             f"max_model_len is larger than max_position_embeddings of {key}",
             expected=f"at most {model_max_len}",
             found=str(config.max_model_len),
-            repair=f"set max_model_len: {whole_blocks}"
-            if whole_blocks
-            else "lower max_model_len and block_size",
+            repair=f"set max_model_len: {whole_blocks}" if whole_blocks else "lower max_model_len and block_size",
         )
     ]
 

@@ -1,1 +1,4 @@
-"""Which graphs a configuration needs, what they are made of, and the modules behind them. No torch is imported to plan."""
+"""Which graphs a configuration needs, what they are made of, and the modules behind them.
+
+Planning imports no torch; only `modules.py` does.
+"""

@@ -52,7 +52,13 @@ class _Builder:
         return self.units.setdefault(unit.name, unit)
 
     def _add(
-        self, name: str, kind: GraphKind, requests: int, rows: int, context: int, steps: list[tuple[UnitSpec, Call]]
+        self,
+        name: str,
+        kind: GraphKind,
+        requests: int,
+        rows: int,
+        context: int,
+        steps: list[tuple[UnitSpec, Call]],
     ) -> None:
         """Add a graph whose inputs are the values that no call makes and no KV pool holds."""
         inputs: dict[str, TensorSpec] = {}
@@ -79,7 +85,10 @@ class _Builder:
 
     def target(self, kind: GraphKind, requests: int, per_request: int, context: int) -> None:
         g, rows = self.g, requests * per_request
-        embed, layer = self._use(self.factory.embed(rows)), self._use(self.factory.layer(requests, per_request))
+        embed, layer = (
+            self._use(self.factory.embed(rows)),
+            self._use(self.factory.layer(requests, per_request)),
+        )
         steps = [(embed, Call(embed.name, "target.embed", ("tokens", "positions"), ("hidden.0", "angles")))]
         for i in range(g.target.num_layers):
             values = (f"hidden.{i}", "angles", *PAGING, f"kv.{i}.k", f"kv.{i}.v")
@@ -87,8 +96,8 @@ class _Builder:
         last = f"hidden.{g.target.num_layers}"
         taps = tuple(f"hidden.{position}" for position in g.draft.aux_layers)
         if kind == "target_prefill":
-            head, extra = self._use(self.factory.prefill_head(rows)), ("last_index",)
-            bucket = f"t{rows}"
+            head, bucket = self._use(self.factory.prefill_head(rows)), f"t{rows}"
+            extra: tuple[str, ...] = ("last_index",)
         else:
             head = self._use(self.factory.verify_head(requests, per_request))
             extra, bucket = ("tokens", "num_draft_tokens"), f"r{requests}"
@@ -111,7 +120,10 @@ class _Builder:
     def draft_recurrent(self, requests: int, context: int) -> None:
         unit = self._use(self.factory.draft_recurrent(requests))
         call = Call(
-            unit.name, "draft", ("tokens", "state", *PAGING, *self._draft_pools()), ("draft_token", "next_state")
+            unit.name,
+            "draft",
+            ("tokens", "state", *PAGING, *self._draft_pools()),
+            ("draft_token", "next_state"),
         )
         name = f"draft_recurrent.r{requests}.c{context}"
         self._add(name, "draft_recurrent", requests, requests, context, [(unit, call)])

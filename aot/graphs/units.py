@@ -137,7 +137,12 @@ class UnitFactory:
             kind="target_verify_head",
             dtype=self.g.dtype,
             arguments={**self._head_arguments(), "requests": requests},
-            inputs=(hidden, _ints("tokens", rows), _ints("num_draft_tokens", requests), *self._auxiliary(rows)),
+            inputs=(
+                hidden,
+                _ints("tokens", rows),
+                _ints("num_draft_tokens", requests),
+                *self._auxiliary(rows),
+            ),
             outputs=(_ints("accepted", requests, per_request), self._features(rows), *self._logits(rows)),
         )
 

@@ -18,7 +18,7 @@ from aot.models.llama import argmax
 
 
 class Draft(nn.Module):
-    """The draft's layer, norm and head; `DraftInitial` and `DraftRecurrent` differ in where the hidden state comes from.
+    """The draft's layer, norm and head; `DraftInitial` and `DraftRecurrent` differ in their hidden state's source.
 
     Weights beside the layer's: embed_tokens [V, H], rotary [positions, D], lm_head [Vd, H] and target_ids [Vd] int32,
     which maps a draft id to its target id (draft id + d2t).
@@ -97,9 +97,7 @@ class DraftInitial(Draft):
         key_pool: Tensor,
         value_pool: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        hidden = self.layer(
-            tokens, self.fc(features), positions, slot_mapping, block_table, key_pool, value_pool
-        )
+        hidden = self.layer(tokens, self.fc(features), positions, slot_mapping, block_table, key_pool, value_pool)
         state = hidden[last_index.long()]
         return self.propose(state), state
 

@@ -125,9 +125,7 @@ def paged_attention(
 class Attention(nn.Module):
     """Grouped-query attention with a fused QKV projection over a paged KV pool. No biases."""
 
-    def __init__(
-        self, inputs: int, hidden: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, inputs: int, hidden: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.qkv_proj = Linear(inputs, (heads + 2 * kv_heads) * head_dim, dtype)

@@ -43,7 +43,9 @@ class BitsCheck:
         for pool in self.content.values():
             pool.copy_(torch.randn(pool.shape, generator=self.generator))
 
-    def run(self, size: int, context: int, index: int, tokens: list[int], start: int, pools: Mapping[str, Tensor]) -> Tensor:
+    def run(
+        self, size: int, context: int, index: int, tokens: list[int], start: int, pools: Mapping[str, Tensor]
+    ) -> Tensor:
         """Run `tokens` from position `start` as request `index` of the bucket, beside other requests.
 
         Returns:
@@ -76,9 +78,7 @@ class BitsCheck:
     def plain(self, size: int, context: int, index: int) -> list[Tensor]:
         """Features and KV rows of one pass per row, each as row 0, as plain decoding does."""
         pools = {name: pool.clone() for name, pool in self.content.items()}
-        rows = [
-            self.run(size, context, index, [token], self.start + i, pools) for i, token in enumerate(self.tokens)
-        ]
+        rows = [self.run(size, context, index, [token], self.start + i, pools) for i, token in enumerate(self.tokens)]
         return [torch.cat(rows), *self._written(pools)]
 
     def _written(self, pools: Mapping[str, Tensor]) -> list[Tensor]:

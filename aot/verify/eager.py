@@ -41,5 +41,3 @@ class EagerBackend:
             eager.load_state_dict(own, strict=True, assign=True)
             self._opened[key] = eager.requires_grad_(False)
         return self._opened[key]
-
-

@@ -67,15 +67,20 @@ def check_scripted(bundle: Bundle, seed: int = 0) -> int:
         scripted = Engine(engine.graphs, script_for(texts, pattern, vocab, k))
         group = requests if len(pattern) > 2 else requests[:1]
         for output in scripted.generate(group):
-            if output.token_ids != plain[output.request_id].token_ids:
-                at = next(
-                    i for i, pair in enumerate(zip(output.token_ids, plain[output.request_id].token_ids)) if len(set(pair)) > 1
-                )
-                raise CompileError(
-                    f"Scripted drafts that accept {pattern} change the text",
-                    expected=f"plain decoding's token {plain[output.request_id].token_ids[at]} at {at}",
-                    found=f"token {output.token_ids[at]}",
-                    repair="this is a defect of the builder; please report it with build.json",
-                )
+            _must_equal(output.token_ids, plain[output.request_id].token_ids, pattern)
         passed += 1
     return passed
+
+
+def _must_equal(got: tuple[int, ...], want: tuple[int, ...], pattern: tuple[int, ...]) -> None:
+    """Raises CompileError naming the first token that differs."""
+    if got == want:
+        return
+    pairs = zip(got, want, strict=False)
+    at = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(got), len(want)))
+    raise CompileError(
+        f"Scripted drafts that accept {pattern} change the text",
+        expected=f"plain decoding's {want[at : at + 4]} from token {at}",
+        found=f"{got[at : at + 4]}",
+        repair="this is a defect of the builder; please report it with build.json",
+    )

@@ -67,9 +67,7 @@ def write_draft(config: dict[str, Any], draft: DraftConfig, seed: int, output: P
 
 @click.command(help=__doc__.split("\n", 1)[0] if __doc__ else None)
 @click.option("--model", default=SMOLLM2, show_default=True, help="The target: as `model` in a build's YAML.")
-@click.option(
-    "--output", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write."
-)
+@click.option("--output", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the weights and of the draft vocabulary.")
 @click.option("--draft-vocab-size", default=8192, show_default=True, type=click.IntRange(min=1))
 def main(model: str, output: Path, seed: int, draft_vocab_size: int) -> None:

@@ -24,7 +24,7 @@ class AotiBackend:
         self._alive: list[dict[str, Tensor]] = []
         # AMX tiles stay off for a process that has not asked the kernel for them: the first tile instruction would end
         # it with an illegal instruction. Importing Inductor asks; this runtime does not import it.
-        if bundle.manifest.requires.amx and not torch.cpu._init_amx():  # type: ignore[attr-defined]
+        if bundle.manifest.requires.amx and not torch.cpu._init_amx():
             raise HostError(
                 "The kernel does not let this process use AMX tiles",
                 expected="AMX tile data permission",
@@ -36,7 +36,7 @@ class AotiBackend:
         key = (unit.name, scope)
         if key not in self._opened:
             path = str(inside(self._bundle.root, unit.artifact).resolve())
-            runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)  # type: ignore[attr-defined]
+            runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)
             constants = self._weights.bind(scope, unit.constants)
             # User-managed: the module keeps pointers and copies nothing, so the tensors must outlive it
             runner.update_constant_buffer(constants, False, True, True)

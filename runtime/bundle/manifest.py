@@ -28,7 +28,12 @@ FORMAT_VERSION = 1
 Dim = int | str
 
 GraphKind = Literal[
-    "target_prefill", "target_verify", "target_decode", "draft_initial_prefill", "draft_initial", "draft_recurrent"
+    "target_prefill",
+    "target_verify",
+    "target_decode",
+    "draft_initial_prefill",
+    "draft_initial",
+    "draft_recurrent",
 ]
 Axis = Literal["requests", "context"]
 

@@ -52,7 +52,10 @@ def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
 def _refuse(where: str, expected: str, data: object) -> IntegrityError:
     found = type(data).__name__ if isinstance(data, dict | list) else repr(data)
     return IntegrityError(
-        f"{where} is not readable", expected=expected, found=found, repair="rebuild the bundle with eagle3-build"
+        f"{where} is not readable",
+        expected=expected,
+        found=found,
+        repair="rebuild the bundle with eagle3-build",
     )
 
 

@@ -67,9 +67,7 @@ class TokenizerInfo:
 class Tokenizer:
     """Text to ids and back, and messages to text. Make one with `Tokenizer.load(folder)`."""
 
-    def __init__(
-        self, backend: tokenizers.Tokenizer, info: TokenizerInfo, template: str | None = None
-    ) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, info: TokenizerInfo, template: str | None = None) -> None:
         # Some published tokenizer.json files cut or pad, for training batches; a prompt must arrive whole.
         backend.no_truncation()
         backend.no_padding()
@@ -175,6 +173,4 @@ class Tokenizer:
 
 def _unreadable(file: Path, expected: str, found: object) -> IntegrityError:
     text = " ".join(str(found).split()).rstrip(".")
-    return IntegrityError(
-        f"The bundle's {file.name} is not readable", expected=expected, found=text, repair=_REPAIR
-    )
+    return IntegrityError(f"The bundle's {file.name} is not readable", expected=expected, found=text, repair=_REPAIR)

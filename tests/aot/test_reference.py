@@ -135,9 +135,7 @@ def test_a_saved_llama_gives_transformers_logits_states_and_text(saved_llama: An
     assert target_greedy(weights, config, token_ids, 12) == generated(model, token_ids, 12)
 
 
-def test_the_last_position_is_the_stream_before_the_final_norm(
-    target: TargetConfig, target_weights: Tensors
-) -> None:
+def test_the_last_position_is_the_stream_before_the_final_norm(target: TargetConfig, target_weights: Tensors) -> None:
     logits, last = target_forward(target_weights, target, [3, 1, 4], aux_layers=(8,))
     normed = rms_norm(last, target_weights["model.norm.weight"], target.rms_norm_eps)
     assert torch.equal(F.linear(normed, target_weights["lm_head.weight"]), logits)
@@ -186,15 +184,11 @@ def test_without_attention_and_mlp_the_state_is_fc_of_the_features(
     fused = F.linear(features, weights["fc.weight"])
     logits, state = draft_forward(weights, draft, [1, 2, 3, 4, 5], features)
     assert torch.equal(state, fused)
-    expected = F.linear(
-        rms_norm(fused, weights["norm.weight"], draft.rms_norm_eps), weights["lm_head.weight"]
-    )
+    expected = F.linear(rms_norm(fused, weights["norm.weight"], draft.rms_norm_eps), weights["lm_head.weight"])
     assert torch.equal(logits, expected)
 
     normed = rms_norm(fused, weights["midlayer.hidden_norm.weight"], draft.rms_norm_eps)
-    _, state = draft_forward(
-        weights, dataclasses.replace(draft, norm_before_residual=True), [1, 2, 3, 4, 5], features
-    )
+    _, state = draft_forward(weights, dataclasses.replace(draft, norm_before_residual=True), [1, 2, 3, 4, 5], features)
     assert torch.equal(state, normed)
     assert not torch.equal(normed, fused)
 
@@ -218,10 +212,7 @@ def test_a_drafts_own_embedding_is_not_replaced(draft_weights: Tensors, target_w
     shared = with_embedding(draft_weights, target_weights)
     assert shared["embed_tokens.weight"] is target_weights["model.embed_tokens.weight"]
     own = torch.zeros(64, 32)
-    assert (
-        with_embedding(draft_weights | {"embed_tokens.weight": own}, target_weights)["embed_tokens.weight"]
-        is own
-    )
+    assert with_embedding(draft_weights | {"embed_tokens.weight": own}, target_weights)["embed_tokens.weight"] is own
 
 
 class CachedDraft:
@@ -251,9 +242,7 @@ class CachedDraft:
         w, c, position = self.weights, self.config, len(self.keys)
         embedded = self.norm(w["embed_tokens.weight"][token], "midlayer.input_layernorm.weight")
         x = torch.cat([embedded, self.norm(state, "midlayer.hidden_norm.weight")])
-        query, key, value = (
-            (w[f"midlayer.self_attn.{name}_proj.weight"] @ x).view(-1, c.head_dim) for name in "qkv"
-        )
+        query, key, value = ((w[f"midlayer.self_attn.{name}_proj.weight"] @ x).view(-1, c.head_dim) for name in "qkv")
         self.keys.append(self.rotated(key, position))
         self.values.append(value)
         heads = []

@@ -32,10 +32,7 @@ def byte_level() -> Tokenizer:
 def byte_fallback() -> Tokenizer:
     """The decoder of Llama 2 and Mistral: words begin with a mark, unknown characters become bytes."""
     words = ["▁", "▁▁", "▁the", "the", "a", "▁a", "é", "▁é", "�"]
-    vocab = {
-        text: index
-        for index, text in enumerate(["<eos>", *[f"<0x{byte:02X}>" for byte in range(256)], *words])
-    }
+    vocab = {text: index for index, text in enumerate(["<eos>", *[f"<0x{byte:02X}>" for byte in range(256)], *words])}
     backend = tokenizers.Tokenizer(models.BPE(vocab, [], byte_fallback=True, unk_token="<eos>"))
     backend.add_special_tokens([AddedToken("<eos>", special=True)])
     backend.decoder = decoders.Sequence(

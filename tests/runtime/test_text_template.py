@@ -55,10 +55,7 @@ def test_without_generation_prompt_the_text_ends_with_the_last_message() -> None
 @pytest.mark.parametrize("turns", [1, 2, 3, 4, 5, 6])
 def test_templates_render_as_transformers_renders_them(template: str, turns: int) -> None:
     utils = pytest.importorskip("transformers.utils.chat_template_utils")
-    messages = [
-        {"role": "assistant" if turn % 2 else "user", "content": f" turn <{turn}> é "}
-        for turn in range(turns)
-    ]
+    messages = [{"role": "assistant" if turn % 2 else "user", "content": f" turn <{turn}> é "} for turn in range(turns)]
     rendered, _ = utils.render_jinja_template(
         conversations=[messages], chat_template=template, add_generation_prompt=True, bos_token="<s>"
     )
@@ -131,9 +128,7 @@ def test_a_template_that_fails_gives_one_sentence(template: str) -> None:
         render(template, USER)
 
 
-@pytest.mark.parametrize(
-    "template", ["{% if %}", "{{ ", "{% include 'x' %}{% endfor %}", "{{ x | nothing }}"]
-)
+@pytest.mark.parametrize("template", ["{% if %}", "{{ ", "{% include 'x' %}{% endfor %}", "{{ x | nothing }}"])
 def test_a_text_that_is_no_template_is_an_integrity_error(template: str) -> None:
     with pytest.raises(IntegrityError, match=r"^The chat template does not parse"):
         ChatTemplate(template, {})

@@ -31,9 +31,7 @@ def words_backend() -> tokenizers.Tokenizer:
     return backend
 
 
-def write(
-    folder: Path, backend: tokenizers.Tokenizer, info: object = INFO, template: str | None = None
-) -> Path:
+def write(folder: Path, backend: tokenizers.Tokenizer, info: object = INFO, template: str | None = None) -> Path:
     backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_info.json").write_text(json.dumps(info))
     if template is not None:
@@ -87,9 +85,7 @@ def test_truncation_and_padding_for_training_do_not_touch_a_prompt(tmp_path: Pat
 
 def test_a_lone_surrogate_is_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write(tmp_path, words_backend()))
-    with pytest.raises(
-        UsageError, match=r"^The prompt is not valid Unicode text: .*U\+D800 at character 3\.$"
-    ):
+    with pytest.raises(UsageError, match=r"^The prompt is not valid Unicode text: .*U\+D800 at character 3\.$"):
         tokenizer.encode("hel\ud800")
 
 

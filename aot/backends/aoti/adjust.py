@@ -20,7 +20,9 @@ def keep_library_bmm() -> None:
 
     Inductor's own batched template takes no dynamic width, and attention's products have one.
     """
-    from torch._inductor.kernel import bmm
+    import importlib
+
+    bmm: Any = importlib.import_module("torch._inductor.kernel.bmm")
 
     bmm.use_aten_gemm_kernels = lambda: True
     bmm.use_cpp_bmm_template = lambda *_, **__: False
@@ -40,4 +42,4 @@ def name_packed_constants() -> None:
     def named(self: Any, name: str | None, data: Any) -> str:
         return allocate(self, name if name is not None else f"frozen{next(numbers)}", data)
 
-    GraphLowering.allocate_non_dup_const_name = named
+    GraphLowering.allocate_non_dup_const_name = named  # type: ignore[method-assign]

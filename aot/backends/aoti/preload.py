@@ -8,11 +8,6 @@ import os
 # Read when Inductor loads. No pool of compile threads: it would not survive the fork, and one unit is one process.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-import torch
-import torch._dynamo
-import torch._inductor
-import torch._inductor.compile_fx
-import torch.export
 
 import aot.backends.aoti.adjust
 import aot.backends.aoti.packing

@@ -139,7 +139,7 @@ def module_names(library: Path) -> dict[str, str]:
     """The constants that a compiled module wants: original name -> the name its loader takes."""
     import torch
 
-    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)  # type: ignore[attr-defined]
+    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
     return {original: name for name, original in runner.get_constant_names_to_original_fqns().items()}
 
 

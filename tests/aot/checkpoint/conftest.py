@@ -68,9 +68,7 @@ def draft_tensors(draft_json: dict[str, Any], target: TargetConfig) -> dict[str,
 
 @pytest.fixture
 def write_draft(tmp_path: Path) -> DraftWriter:
-    def write(
-        config: dict[str, Any], tensors: dict[str, torch.Tensor], form: str = "safetensors"
-    ) -> ModelSource:
+    def write(config: dict[str, Any], tensors: dict[str, torch.Tensor], form: str = "safetensors") -> ModelSource:
         folder = tmp_path / "draft"
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(json.dumps(config))

@@ -100,9 +100,7 @@ def test_an_explicit_head_dim_is_not_hidden_size_over_heads(
     shapes = draft_shapes(config)
     assert shapes["midlayer.self_attn.q_proj.weight"] == (64, 64)
     assert shapes["midlayer.self_attn.o_proj.weight"] == (32, 64)
-    with pytest.raises(
-        ConfigError, match=r"q_proj.weight of the draft checkpoint has the wrong shape: expected"
-    ):
+    with pytest.raises(ConfigError, match=r"q_proj.weight of the draft checkpoint has the wrong shape: expected"):
         read_draft_config(write_draft(draft_json, draft_tensors), target)
 
 
@@ -267,9 +265,7 @@ def test_an_unsupported_tensor_is_refused_by_name(
     draft_tensors[name] = torch.zeros(1)
     with pytest.raises(ConfigError) as caught:
         read_draft_config(write_draft(draft_json, draft_tensors), target)
-    assert caught.value.sentence() == (
-        f"the draft checkpoint asks for {what} ({name}), which is not supported yet."
-    )
+    assert caught.value.sentence() == (f"the draft checkpoint asks for {what} ({name}), which is not supported yet.")
 
 
 def test_an_eagle_1_checkpoint_is_refused_as_what_it_is(
@@ -331,8 +327,7 @@ def test_a_reduced_vocabulary_without_a_map_is_refused_when_the_config_is_read(
         ),
         (
             {"draft_vocab_size": 65},
-            "draft_vocab_size of draft_config is larger than the target's vocabulary: expected at most 64, "
-            "found 65.",
+            "draft_vocab_size of draft_config is larger than the target's vocabulary: expected at most 64, found 65.",
         ),
         (
             {"hidden_size": "32"},
@@ -380,9 +375,7 @@ def test_an_embedding_of_nan_is_refused(
     source = write_draft(draft_json, draft_tensors)
     with pytest.raises(ConfigError) as caught:
         load_draft_weights(source, read_draft_config(source, target), target, torch.float32)
-    assert caught.value.sentence() == (
-        "embed_tokens.weight of the draft checkpoint holds values that are not finite."
-    )
+    assert caught.value.sentence() == ("embed_tokens.weight of the draft checkpoint holds values that are not finite.")
 
 
 def test_a_draft_in_gguf_is_refused(target: TargetConfig) -> None:

@@ -22,12 +22,8 @@ REPOSITORY = Path(__file__).parents[3]
 def make(target: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
     script = REPOSITORY / "examples" / "smollm2" / "make_random_draft.py"
     command = [sys.executable, str(script), "--model", str(target), "--output", str(output), *options]
-    code = (
-        f"import runpy, sys; sys.argv = {command[1:]!r}; runpy.run_path({str(script)!r}, run_name='__main__')"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    code = f"import runpy, sys; sys.argv = {command[1:]!r}; runpy.run_path({str(script)!r}, run_name='__main__')"
+    return subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -62,13 +58,10 @@ def test_the_draft_is_reproducible_and_loads(model: Path, tmp_path: Path, target
     assert weights["d2t"].any()
 
 
-def test_a_vocabulary_larger_than_the_targets_is_one_sentence_and_exit_code_3(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_vocabulary_larger_than_the_targets_is_one_sentence_and_exit_code_3(model: Path, tmp_path: Path) -> None:
     done = make(model, tmp_path / "out", "--draft-vocab-size", "65")
     assert done.returncode == 3
     assert done.stderr.splitlines()[0] == (
-        "error: draft_vocab_size of draft_config is larger than the target's vocabulary: expected at most "
-        "64, found 65."
+        "error: draft_vocab_size of draft_config is larger than the target's vocabulary: expected at most 64, found 65."
     )
     assert not (tmp_path / "out").exists()

@@ -44,9 +44,7 @@ def test_a_folder_is_found_from_the_current_directory_before_the_base(
 
 def test_a_gguf_file_is_a_model(tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
-    assert resolve("tiny.gguf", key="model", base=tmp_path) == ModelSource(
-        "tiny.gguf", "gguf", tmp_path / "tiny.gguf"
-    )
+    assert resolve("tiny.gguf", key="model", base=tmp_path) == ModelSource("tiny.gguf", "gguf", tmp_path / "tiny.gguf")
 
 
 @pytest.mark.parametrize("reference", ["missing", "a/b/missing", "./org/name", "models/missing.gguf"])
@@ -111,15 +109,11 @@ def test_a_path_out_of_the_package_is_refused(package: Path, tmp_path: Path) -> 
         ("package:/m.gguf", "is not a file in a package"),
     ],
 )
-def test_a_wrong_package_reference_says_what_is_wrong(
-    reference: str, what: str, package: Path, tmp_path: Path
-) -> None:
+def test_a_wrong_package_reference_says_what_is_wrong(reference: str, what: str, package: Path, tmp_path: Path) -> None:
     assert refusal(reference, tmp_path).what == f"speculative_config.model {what}"
 
 
-def test_a_hub_id_is_fetched_without_optimizer_states_and_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_id_is_fetched_without_optimizer_states_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     asked: list[tuple[str, list[str]]] = []
@@ -137,9 +131,7 @@ def test_a_hub_id_is_fetched_without_optimizer_states_and_code(
     assert not {"*", "*.py", "*.bin", "*.pt"} & set(patterns)
 
 
-def test_an_unreachable_hub_model_names_the_key_and_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_hub_model_names_the_key_and_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     def offline_download(reference: str, allow_patterns: list[str]) -> str:
@@ -181,7 +173,5 @@ import aot.checkpoint.target, aot.checkpoint.tokenizer
 heavy = {"torch", "transformers", "huggingface_hub", "gguf", "tokenizers"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else 0)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

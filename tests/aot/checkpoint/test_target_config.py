@@ -122,8 +122,7 @@ def test_the_generation_config_decides_what_ends_a_text(
         ),
         (
             {"model_type": None},
-            "the model family in model_config is not supported yet: expected llama, found without a "
-            "model_type.",
+            "the model family in model_config is not supported yet: expected llama, found without a model_type.",
         ),
         (
             {"architectures": ["LlamaForCausalLMEagle3"]},
@@ -186,9 +185,7 @@ def test_the_generation_config_decides_what_ends_a_text(
         ({"vocab_size": None}, "model_config has no vocab_size."),
     ],
 )
-def test_what_is_wrong_or_unsupported_is_refused_by_name(
-    extra: Json, sentence: str, target_json: Json
-) -> None:
+def test_what_is_wrong_or_unsupported_is_refused_by_name(extra: Json, sentence: str, target_json: Json) -> None:
     assert refusal(target_json | extra).sentence() == sentence
 
 
@@ -209,9 +206,7 @@ def test_a_config_file_that_is_none(content: str | None, what: str, tmp_path: Pa
 # GGUF
 
 
-def write_gguf(
-    path: Path, family: str = "llama", tensors: tuple[str, ...] = (), **extra: object
-) -> ModelSource:
+def write_gguf(path: Path, family: str = "llama", tensors: tuple[str, ...] = (), **extra: object) -> ModelSource:
     """The head of a GGUF model as llama.cpp's converter writes it, without weights worth the name."""
     import numpy as np
 
@@ -264,8 +259,7 @@ def test_a_gguf_head_and_a_config_json_agree(target_json: Json, tmp_path: Path) 
         ),
         (
             {"tensors": ("rope_freqs.weight",)},
-            "m.gguf is a model with rope frequency factors (rope_freqs.weight), which is not supported yet "
-            "from GGUF.",
+            "m.gguf is a model with rope frequency factors (rope_freqs.weight), which is not supported yet from GGUF.",
         ),
         (
             {"rope__scaling__type": "yarn"},
@@ -273,8 +267,7 @@ def test_a_gguf_head_and_a_config_json_agree(target_json: Json, tmp_path: Path) 
         ),
         (
             {"attention__key_length": 16},
-            "m.gguf has heads of several widths or partly rotated ones, which is not supported yet: found "
-            "[8, 16].",
+            "m.gguf has heads of several widths or partly rotated ones, which is not supported yet: found [8, 16].",
         ),
     ],
 )

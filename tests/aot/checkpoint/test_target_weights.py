@@ -94,9 +94,7 @@ def test_missing_unknown_and_misshapen_tensors_are_named(
     save_file(tensors, path)
     assert refusal(source, target) == "the target checkpoint lacks model.norm.weight."
     save_file(tensors | {"model.norm.weight": norm, "model.extra": norm.clone()}, path)
-    assert refusal(source, target) == (
-        "the target checkpoint holds tensors that its architecture lacks, model.extra."
-    )
+    assert refusal(source, target) == ("the target checkpoint holds tensors that its architecture lacks, model.extra.")
     save_file(tensors | {"model.norm.weight": norm[:5].clone()}, path)
     assert refusal(source, target) == (
         "model.norm.weight of the target checkpoint has the wrong shape: expected [32], found [5]."
@@ -108,9 +106,7 @@ def test_missing_unknown_and_misshapen_tensors_are_named(
     )
 
 
-def test_a_folder_without_weights_and_a_damaged_file_are_refused(
-    source: ModelSource, target: TargetConfig
-) -> None:
+def test_a_folder_without_weights_and_a_damaged_file_are_refused(source: ModelSource, target: TargetConfig) -> None:
     assert "holds no weights" in refusal(source, target)
     (source.path / "model.safetensors").write_bytes(b"\xff" * 40)
     assert refusal(source, target).startswith("the weights in model.safetensors cannot be read: found ")
@@ -124,9 +120,7 @@ def test_a_folder_without_weights_and_a_damaged_file_are_refused(
         ("gone.safetensors", "names a shard that is missing: found gone.safetensors."),
     ],
 )
-def test_an_index_cannot_lead_elsewhere(
-    shard: str, what: str, source: ModelSource, target: TargetConfig
-) -> None:
+def test_an_index_cannot_lead_elsewhere(shard: str, what: str, source: ModelSource, target: TargetConfig) -> None:
     index = {"weight_map": {"model.norm.weight": shard}}
     (source.path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert refusal(source, target) == f"model.safetensors.index.json {what}"
@@ -146,12 +140,7 @@ def test_random_weights_are_those_of_their_seed(target: TargetConfig) -> None:
 def as_llama_cpp_stores(weight: torch.Tensor, heads: int) -> torch.Tensor:
     """Rows of each head interleaved: row 0 of its first half, row 0 of its second, row 1 of its first, ..."""
     rows = weight.shape[0] // heads
-    order = [
-        head * rows + part * rows // 2 + i
-        for head in range(heads)
-        for i in range(rows // 2)
-        for part in (0, 1)
-    ]
+    order = [head * rows + part * rows // 2 + i for head in range(heads) for i in range(rows // 2) for part in (0, 1)]
     return weight[order]
 
 
@@ -168,12 +157,8 @@ def gguf_source(tensors: Tensors, target: TargetConfig, tmp_path: Path) -> Model
         stored |= {
             theirs + "attn_norm.weight": tensors[ours + "input_layernorm.weight"],
             theirs + "ffn_norm.weight": tensors[ours + "post_attention_layernorm.weight"],
-            theirs + "attn_q.weight": as_llama_cpp_stores(
-                tensors[ours + "self_attn.q_proj.weight"], 4
-            ).half(),
-            theirs + "attn_k.weight": as_llama_cpp_stores(
-                tensors[ours + "self_attn.k_proj.weight"], 2
-            ).half(),
+            theirs + "attn_q.weight": as_llama_cpp_stores(tensors[ours + "self_attn.q_proj.weight"], 4).half(),
+            theirs + "attn_k.weight": as_llama_cpp_stores(tensors[ours + "self_attn.k_proj.weight"], 2).half(),
             theirs + "attn_v.weight": tensors[ours + "self_attn.v_proj.weight"].half(),
             theirs + "attn_output.weight": tensors[ours + "self_attn.o_proj.weight"].half(),
             theirs + "ffn_gate.weight": tensors[ours + "mlp.gate_proj.weight"].half(),
@@ -203,8 +188,7 @@ def test_a_gguf_file_gives_hugging_face_names_and_row_order(
 def test_a_gguf_tensor_without_a_counterpart_is_named(gguf_source: ModelSource, target: TargetConfig) -> None:
     shallower = dataclasses.replace(target, num_layers=7)
     assert refusal(gguf_source, shallower).startswith(
-        "the target checkpoint holds tensors that its architecture lacks, "
-        "model.layers.7.input_layernorm.weight, "
+        "the target checkpoint holds tensors that its architecture lacks, model.layers.7.input_layernorm.weight, "
     )
 
 

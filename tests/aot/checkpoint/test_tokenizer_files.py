@@ -48,9 +48,7 @@ def test_a_model_without_a_tokenizer_writes_nothing(source: ModelSource, tmp_pat
 
 def test_a_folder_is_copied_and_described(source: ModelSource, tmp_path: Path) -> None:
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}\r\n{% endfor %}"
-    add_tokenizer(
-        source.path, bos_token="<s>", eos_token={"content": "</s>", "lstrip": False}, chat_template=template
-    )
+    add_tokenizer(source.path, bos_token="<s>", eos_token={"content": "</s>", "lstrip": False}, chat_template=template)
     out = tmp_path / "out"
     assert write_tokenizer(source, out) is True
     assert (out / "tokenizer.json").read_bytes() == (source.path / "tokenizer.json").read_bytes()
@@ -65,9 +63,7 @@ def test_a_folder_is_copied_and_described(source: ModelSource, tmp_path: Path) -
     }
 
 
-def test_a_template_file_comes_before_the_config_and_default_before_others(
-    source: ModelSource, tmp_path: Path
-) -> None:
+def test_a_template_file_comes_before_the_config_and_default_before_others(source: ModelSource, tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
     add_tokenizer(source.path, chat_template=named)
     write_tokenizer(source, tmp_path / "named")
@@ -115,9 +111,7 @@ def test_several_templates_without_a_default_and_a_broken_tokenizer_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_special_tokens_are_found_in_either_file_and_the_config_wins(
-    source: ModelSource, tmp_path: Path
-) -> None:
+def test_special_tokens_are_found_in_either_file_and_the_config_wins(source: ModelSource, tmp_path: Path) -> None:
     add_tokenizer(source.path, eos_token="</s>", pad_token=None)
     special = {"bos_token": "<s>", "eos_token": "a", "pad_token": "a"}
     (source.path / "special_tokens_map.json").write_text(json.dumps(special))

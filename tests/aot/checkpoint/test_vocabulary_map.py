@@ -39,9 +39,7 @@ def test_equal_vocabularies_need_no_map() -> None:
 def test_zero_offsets_stand_for_the_first_ids_only_when_t2d_says_so() -> None:
     zeros = torch.zeros(16, dtype=torch.int64)
     assert draft_to_target(zeros, marks_of(list(range(16))), 16, V).tolist() == [0] * 16
-    with pytest.raises(
-        ConfigError, match=r"d2t of the draft is all zeros, which is what broken exports write"
-    ):
+    with pytest.raises(ConfigError, match=r"d2t of the draft is all zeros, which is what broken exports write"):
         draft_to_target(zeros, None, 16, V)
 
 

@@ -81,14 +81,12 @@ RULES = [
     ),
     (
         {"buckets": {"context_tokens": [500, 2048]}},
-        "buckets.context_tokens has buckets that are not multiples of block_size: "
-        "expected multiples of 16, found 500.",
+        "buckets.context_tokens has buckets that are not multiples of block_size: expected multiples of 16, found 500.",
         "set buckets.context_tokens: [512, 2048]",
     ),
     (
         {"buckets": {"context_tokens": [512, 1024]}},
-        "buckets.context_tokens does not end at max_model_len: "
-        "expected 2048 as its last value, found [512, 1024].",
+        "buckets.context_tokens does not end at max_model_len: expected 2048 as its last value, found [512, 1024].",
         "set buckets.context_tokens: [512, 1024, 2048]",
     ),
     (
@@ -138,17 +136,14 @@ RULES = [
     ),
     (
         {"random_weights": {"seed": 1}, "model_config": "target.json"},
-        "random_weights is given without both configurations: "
-        "expected model_config and draft_config beside it.",
+        "random_weights is given without both configurations: expected model_config and draft_config beside it.",
         "add model_config and draft_config, or remove random_weights",
     ),
 ]
 
 
 @pytest.mark.parametrize(("keys", "sentence", "hint"), RULES)
-def test_a_broken_rule_is_one_sentence_and_its_repair(
-    keys: dict[str, object], sentence: str, hint: str
-) -> None:
+def test_a_broken_rule_is_one_sentence_and_its_repair(keys: dict[str, object], sentence: str, hint: str) -> None:
     assert sentences(**keys) == [f"error: {sentence}", f"hint: {hint}"]
 
 
@@ -162,16 +157,13 @@ def test_the_neuron_backend_shards() -> None:
 
 def test_max_model_len_over_the_model_s_names_both_numbers(tmp_path: Path) -> None:
     path = tmp_path / "long.yaml"
-    path.write_text(
-        "model: a/b\nmax_model_len: 16384\nspeculative_config: {model: c/d, num_speculative_tokens: 3}\n"
-    )
+    path.write_text("model: a/b\nmax_model_len: 16384\nspeculative_config: {model: c/d, num_speculative_tokens: 3}\n")
     config = load_config(path)
     assert check_against_model(config, model_max_len=16384) == []
     assert check_against_model(config, model_max_len=None) == []
     (error,) = check_against_model(config, model_max_len=8200)
     assert error.exit_code == 3
     assert render(error) == [
-        "error: max_model_len is larger than max_position_embeddings of model: "
-        "expected at most 8200, found 16384.",
+        "error: max_model_len is larger than max_position_embeddings of model: expected at most 8200, found 16384.",
         "hint: set max_model_len: 8192",
     ]

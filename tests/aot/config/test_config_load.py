@@ -154,8 +154,7 @@ def test_an_override_that_is_not_an_assignment_is_a_usage_error(load: Load, over
 
 def test_a_wrong_override_says_where_it_came_from(refuse: Refuse) -> None:
     assert refuse(GOOD, "dtype=int8") == [
-        "  - dtype is not a known value (from an override): "
-        "expected 'bfloat16', 'float16' or 'float32', found 'int8'.",
+        "  - dtype is not a known value (from an override): expected 'bfloat16', 'float16' or 'float32', found 'int8'.",
         "    hint: set dtype: bfloat16",
     ]
 
@@ -249,8 +248,7 @@ WRONG_VALUES = [
     ),
     (
         "speculative_config.zzz=1",
-        "speculative_config.zzz is not a known key: "
-        "expected one of method, model, num_speculative_tokens, found zzz.",
+        "speculative_config.zzz is not a known key: expected one of method, model, num_speculative_tokens, found zzz.",
         "remove it",
     ),
     (
@@ -268,9 +266,7 @@ WRONG_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("override", "sentence", "hint"), WRONG_VALUES, ids=[case[0] for case in WRONG_VALUES]
-)
+@pytest.mark.parametrize(("override", "sentence", "hint"), WRONG_VALUES, ids=[case[0] for case in WRONG_VALUES])
 def test_one_wrong_value_is_one_sentence_and_its_repair(
     refuse: Refuse, tmp_path: Path, override: str, sentence: str, hint: str
 ) -> None:
@@ -348,7 +344,5 @@ def test_an_unknown_backend_does_not_hide_other_problems(refuse: Refuse) -> None
 
 def test_configuration_needs_neither_torch_nor_transformers() -> None:
     code = "import sys, aot.config; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
-    shown = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert shown.stdout == "[]\n"

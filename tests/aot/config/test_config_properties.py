@@ -55,9 +55,7 @@ def valid_configurations(draw: st.DrawFn) -> dict[str, object]:
         "kv_blocks": draw(st.integers(1 + blocks, 10**6)),
         "additional_config": {
             "neuron_config": {
-                "on_device_sampling_config": {
-                    "all_greedy": draw(st.sampled_from([True, False, "true", "false"]))
-                }
+                "on_device_sampling_config": {"all_greedy": draw(st.sampled_from([True, False, "true", "false"]))}
             }
         },
         "buckets": {key: buckets[key] for key in kept},
@@ -105,9 +103,7 @@ SECTIONS = sorted({path.rpartition(".")[0] for path in known_keys()})
 @given(
     valid_configurations(),
     st.sampled_from(SECTIONS),
-    st.from_regex(r"[a-z_]{1,12}", fullmatch=True).filter(
-        lambda key: all(key not in path for path in known_keys())
-    ),
+    st.from_regex(r"[a-z_]{1,12}", fullmatch=True).filter(lambda key: all(key not in path for path in known_keys())),
 )
 def test_an_unknown_key_is_refused_wherever_it_stands(raw: dict[str, object], section: str, key: str) -> None:
     values: dict[str, object] = raw
@@ -118,9 +114,7 @@ def test_an_unknown_key_is_refused_wherever_it_stands(raw: dict[str, object], se
     values[key] = 1
     with pytest.raises(ValidationError) as caught:
         BuildConfig.model_validate(raw)
-    assert [error["loc"][-1] for error in caught.value.errors() if error["type"] == "extra_forbidden"] == [
-        key
-    ]
+    assert [error["loc"][-1] for error in caught.value.errors() if error["type"] == "extra_forbidden"] == [key]
 
 
 def test_a_configuration_cannot_be_changed() -> None:

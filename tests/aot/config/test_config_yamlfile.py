@@ -58,9 +58,7 @@ def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    assert refusal(tmp_path)[0] == (
-        "error: FILE cannot be read: expected a readable YAML file, found Is a directory."
-    )
+    assert refusal(tmp_path)[0] == ("error: FILE cannot be read: expected a readable YAML file, found Is a directory.")
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,7 @@ class ScriptedEngine:
             spec.observe(3, 1)
         answer = self.script.change(tuple(ids), self.speculation, self.script.largest_batch > 1)
         timing = Timing(arrived=1.0, first_token=1.5, last_token=2.0)
-        self.outputs.append(
-            RequestOutput(request.request_id, request.prompt_token_ids, answer, reason, timing, spec)
-        )
+        self.outputs.append(RequestOutput(request.request_id, request.prompt_token_ids, answer, reason, timing, spec))
 
     def take_finished(self) -> list[RequestOutput]:
         # The last one first: whoever wants the order of the prompts has to make it.
@@ -198,9 +196,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def run(
-    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Result]:
+def run(script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     """`run(*arguments, stdin=..., terminal=...)`: the console script with the scripted engine."""
 
     def run(*arguments: object, stdin: str = "", terminal: bool = False) -> Result:

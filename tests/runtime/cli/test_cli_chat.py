@@ -67,10 +67,7 @@ def test_the_oldest_turns_go_when_the_conversation_is_too_long(run: Run, bundle:
         "user: First\nassistant: It is blue.\nuser: Second\nassistant: ",
         "user: Second\nassistant: It is blue.\nuser: Third\nassistant: ",
     ]
-    assert (
-        "(The conversation passed max_model_len 80; the oldest turn was dropped.)\nIt is blue.\n"
-        in result.out
-    )
+    assert "(The conversation passed max_model_len 80; the oldest turn was dropped.)\nIt is blue.\n" in result.out
 
 
 def test_a_message_that_is_too_long_is_refused_and_the_conversation_goes_on(
@@ -78,9 +75,7 @@ def test_a_message_that_is_too_long_is_refused_and_the_conversation_goes_on(
 ) -> None:
     script.max_model_len = 60
     result = run("--bundle", bundle, "--max-tokens", 15, stdin=f"{'x' * 60}\nHello\n/exit\n", terminal=True)
-    assert "error: The message is too long for this bundle: expected at most 59 tokens, found 78 tokens" in (
-        result.out
-    )
+    assert "error: The message is too long for this bundle: expected at most 59 tokens, found 78 tokens" in (result.out)
     assert script.prompts() == ["user: Hello\nassistant: "]
 
 
@@ -89,9 +84,7 @@ def test_an_answer_that_was_cut_says_by_what(run: Run, bundle: Path) -> None:
     assert result.out == "> It is\n(cut at 5 tokens by --max-tokens)\n> "
 
 
-def test_there_is_no_chat_without_a_tokenizer_a_template_or_with_raw(
-    run: Run, bundle: Path, toy_bundle: Path
-) -> None:
+def test_there_is_no_chat_without_a_tokenizer_a_template_or_with_raw(run: Run, bundle: Path, toy_bundle: Path) -> None:
     assert run("--bundle", toy_bundle, terminal=True).err.startswith("error: This bundle has no tokenizer")
     assert run("--bundle", bundle, "--raw", terminal=True).code == 2
     (bundle / "tokenizer" / "chat_template.jinja").unlink()

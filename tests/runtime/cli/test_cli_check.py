@@ -30,9 +30,7 @@ def output(*token_ids: int, reason: FinishReason = "length") -> RequestOutput:
         (output(), output(5), 0),
     ],
 )
-def test_the_first_difference_is_a_token_or_an_end(
-    left: RequestOutput, right: RequestOutput, at: int | None
-) -> None:
+def test_the_first_difference_is_a_token_or_an_end(left: RequestOutput, right: RequestOutput, at: int | None) -> None:
     assert first_difference(left, right) == at
 
 
@@ -77,9 +75,7 @@ def test_given_prompts_take_the_place_of_the_built_in_ones(run: Run, bundle: Pat
     ]
 
 
-def test_a_bundle_without_a_tokenizer_is_checked_on_fixed_ids(
-    run: Run, toy_bundle: Path, script: Any
-) -> None:
+def test_a_bundle_without_a_tokenizer_is_checked_on_fixed_ids(run: Run, toy_bundle: Path, script: Any) -> None:
     assert run("--bundle", toy_bundle, "--check").code == 0
     lengths = [len(request.prompt_token_ids) for request in script.requests[:8]]
     assert lengths == [1, 2, 3, 5, 8, 13, 21, 34]

@@ -81,14 +81,10 @@ def test_an_error_of_the_bundle_gives_its_sentence_hint_and_code(
     monkeypatch.setattr(commands, "open_bundle", raising(error))
     result = run("--bundle", bundle, "--prompt", "a")
     assert (result.code, result.out) == (4, "")
-    assert result.err == (
-        "error: This CPU lacks what the bundle needs: expected avx512f.\nhint: build it here\n"
-    )
+    assert result.err == ("error: This CPU lacks what the bundle needs: expected avx512f.\nhint: build it here\n")
 
 
-def test_with_json_an_error_is_one_json_line_on_stdout(
-    run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_json_an_error_is_one_json_line_on_stdout(run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "open_bundle", raising(HostError("No", repair="mend")))
     result = run("--bundle", bundle, "--prompt", "a", "--json")
     assert result.err == ""
@@ -115,9 +111,7 @@ def test_an_unexpected_error_says_it_is_a_defect_without_a_traceback(
     ]
 
 
-def test_eagle3_debug_shows_the_traceback(
-    run: Run, bundle: Path, script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eagle3_debug_shows_the_traceback(run: Run, bundle: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EAGLE3_DEBUG", "1")
     script.on_step = raising(RuntimeError("shape"))
     result = run("--bundle", bundle, "--prompt", "a")

@@ -40,9 +40,7 @@ def test_speculation_is_on_unless_refused(run: Run, bundle: Path, script: Any) -
     assert script.loaded == [True, False]
 
 
-def test_several_prompts_are_one_batch_and_print_in_order_with_headers(
-    run: Run, bundle: Path, script: Any
-) -> None:
+def test_several_prompts_are_one_batch_and_print_in_order_with_headers(run: Run, bundle: Path, script: Any) -> None:
     result = run("--bundle", bundle, "--prompt", "First?", "--prompt", "Second\nline")
     assert result.out == "==> 1: First?\nIt is blue.\n\n==> 2: Second line\nIt is blue.\n"
     assert script.largest_batch == 2
@@ -156,9 +154,7 @@ def test_a_file_that_gives_no_prompt_is_a_usage_error(
     assert "prompts.jsonl" in result.err
 
 
-def test_prompts_that_the_engine_refuses_are_named_and_nothing_runs(
-    run: Run, bundle: Path, script: Any
-) -> None:
+def test_prompts_that_the_engine_refuses_are_named_and_nothing_runs(run: Run, bundle: Path, script: Any) -> None:
     script.max_model_len = 30
     result = run("--bundle", bundle, "--raw", "--prompt", "short", "--prompt", "x" * 30)
     assert (result.code, result.out) == (2, "")
@@ -173,9 +169,8 @@ def test_an_empty_raw_prompt_and_an_id_outside_the_vocabulary_are_refused(
     result = run("--bundle", bundle, "--raw", "--prompts", file)
     assert result.code == 2
     assert "  - prompts.jsonl line 1 is empty." in result.err
-    assert (
-        "  - prompts.jsonl line 2 has an id outside the vocabulary: expected ids from 0 to 256, found 257."
-        in (result.err)
+    assert "  - prompts.jsonl line 2 has an id outside the vocabulary: expected ids from 0 to 256, found 257." in (
+        result.err
     )
     assert "found -1." in result.err
 
@@ -187,9 +182,7 @@ def test_messages_do_not_go_with_raw(run: Run, bundle: Path, tmp_path: Path) -> 
     )
 
 
-def test_a_bundle_without_a_tokenizer_takes_ids_and_refuses_text(
-    run: Run, toy_bundle: Path, tmp_path: Path
-) -> None:
+def test_a_bundle_without_a_tokenizer_takes_ids_and_refuses_text(run: Run, toy_bundle: Path, tmp_path: Path) -> None:
     refused = run("--bundle", toy_bundle, "--prompt", "Why?")
     assert refused.code == 2
     assert refused.err.startswith(

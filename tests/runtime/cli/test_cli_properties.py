@@ -20,16 +20,10 @@ FORMS = st.one_of(
     st.fixed_dictionaries({"prompt": st.text()}),
     st.fixed_dictionaries({"prompt_token_ids": st.lists(st.integers(), min_size=1)}),
     st.fixed_dictionaries(
-        {
-            "messages": st.lists(
-                st.fixed_dictionaries({"role": st.text(), "content": st.text()}), min_size=1, max_size=3
-            )
-        }
+        {"messages": st.lists(st.fixed_dictionaries({"role": st.text(), "content": st.text()}), min_size=1, max_size=3)}
     ),
 )
-OPTIONAL = st.fixed_dictionaries(
-    {}, optional={"id": st.text() | st.integers(), "max_tokens": st.integers(min_value=1)}
-)
+OPTIONAL = st.fixed_dictionaries({}, optional={"id": st.text() | st.integers(), "max_tokens": st.integers(min_value=1)})
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
