@@ -41,7 +41,7 @@ def allocate_pools(cache: KVCache, num_blocks: int) -> dict[str, Tensor]:
             "There is not enough memory for the KV pool",
             expected=f"{num_blocks} blocks of {cache.block_size} tokens",
             found=str(error).partition("\n")[0],
-            repair="pass a smaller --kv-blocks",
+            repair="free memory, or build the bundle with a smaller kv_blocks",
         ) from None
     return pools
 
