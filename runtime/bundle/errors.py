@@ -99,7 +99,11 @@ class ErrorGroup(Eagle3Error):
 
 
 def render(error: Eagle3Error) -> list[str]:
-    """The lines that a terminal shows for `error`: one sentence per problem, each with its `hint:`."""
+    """The lines that a terminal shows for `error`: one sentence per problem, each with its `hint:`.
+
+    Characters that do not print are escaped. What was found may come from a foreign file, which must not be able to
+    steer the terminal, nor to stop the message by a character that no encoding has.
+    """
     lines = [f"error: {error.sentence()}"]
     if isinstance(error, ErrorGroup):
         for problem in error.problems:
@@ -108,4 +112,8 @@ def render(error: Eagle3Error) -> list[str]:
                 lines.append(f"    hint: {problem.repair}")
     elif error.repair:
         lines.append(f"hint: {error.repair}")
-    return lines
+    return [_printable(line) for line in lines]
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from runtime.bundle.errors import IntegrityError
 from runtime.bundle.record import from_json, to_json
 
 FORMAT_VERSION = 1
@@ -236,14 +237,26 @@ class Manifest:
 
     def dumps(self) -> str:
         """The manifest as the text of manifest.json; `loads(m.dumps()) == m`."""
-        return json.dumps(to_json(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        return json.dumps(to_json(self), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
     def with_id(self) -> Manifest:
-        """This manifest with `bundle_id` set to the sha256 over all its other content, files' digests included."""
+        """This manifest with `bundle_id` set to the sha256 over all its other content, files' digests included.
+
+        Raises:
+            IntegrityError: a text in it is no Unicode text, or a number is not finite.
+        """
         body = to_json(self)
         del body["bundle_id"]
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        try:
+            text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        except ValueError as error:  # of which UnicodeEncodeError, for a lone surrogate, is a kind
+            raise IntegrityError(
+                "The manifest holds a value that cannot be stored",
+                expected="Unicode text and finite numbers",
+                found=str(error),
+                repair="rebuild the bundle with eagle3-build",
+            ) from None
+        digest = hashlib.sha256(text).hexdigest()
         return from_json(Manifest, {**body, "bundle_id": digest})
 
 

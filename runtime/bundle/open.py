@@ -8,7 +8,7 @@ computed while the caller imports it.
 from __future__ import annotations
 
 import hashlib
-import json
+import reprlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,12 @@ from runtime.bundle.errors import Eagle3Error, ErrorGroup, IntegrityError
 from runtime.bundle.host import check_host
 from runtime.bundle.manifest import FORMAT_VERSION, FileEntry, Manifest, loads
 from runtime.bundle.paths import inside
+from runtime.bundle.record import parse
+from runtime.bundle.references import reference_problems
 
 MANIFEST = "manifest.json"
+# Hundreds of times the size of a real one; what is larger is not read into memory.
+MAX_MANIFEST_BYTES = 64 * 2**20
 ROW_CONVENTION = "feature_i_token_i_plus_1_at_position_i"
 
 
@@ -45,7 +49,7 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True) -> Bundle
     manifest = read_manifest(path)
     problems = file_problems(path, manifest, verify=verify)
     if problems:
-        raise ErrorGroup(f"The bundle {path.name} is damaged", problems)
+        raise ErrorGroup(f"The bundle {path.absolute().name} is damaged", problems)
     if manifest.state != "ready":
         raise IntegrityError(
             f"The bundle {path.name} is not finished",
@@ -53,6 +57,9 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True) -> Bundle
             found=f"state {manifest.state}",
             repair="run eagle3-build with the bundle's configuration on a machine that has the device compiler",
         )
+    problems = reference_problems(manifest)
+    if problems:
+        raise ErrorGroup(f"The manifest of {path.absolute().name} contradicts itself", problems)
     if host:
         check_host(manifest.requires)
     return Bundle(path, manifest)
@@ -60,39 +67,53 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True) -> Bundle
 
 def read_manifest(path: Path) -> Manifest:
     """The manifest of the bundle in folder `path`, its structure checked and nothing else."""
-    file = path / MANIFEST
+    file, name = path / MANIFEST, path.absolute().name
     rebuild = "build one with eagle3-build --config FILE.yaml"
     if not path.is_dir():
-        raise IntegrityError(f"There is no bundle at {path}", expected="a folder", found="nothing", repair=rebuild)
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = "a file" if path.exists() else "nothing"
+        raise IntegrityError(f"There is no bundle at {path}", expected="a folder", found=found, repair=rebuild)
+    if not file.is_file():
+        raise IntegrityError(f"{path} is not a bundle", expected=MANIFEST, found="no such file in it", repair=rebuild)
+    if (size := file.stat().st_size) > MAX_MANIFEST_BYTES:
         raise IntegrityError(
-            f"{path} is not a bundle", expected=MANIFEST, found="no such file in it", repair=rebuild
-        ) from None
+            f"{file} is not readable",
+            expected=f"at most {MAX_MANIFEST_BYTES} bytes",
+            found=f"{size} bytes",
+            repair=rebuild,
+        )
+    try:
+        data = parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise IntegrityError(
             f"{file} is not readable", expected="JSON text", found=str(error), repair=rebuild
         ) from None
-    version = data.get("format_version") if isinstance(data, dict) else None
-    if version != FORMAT_VERSION:
+    if isinstance(data, dict) and (version := data.get("format_version")) != FORMAT_VERSION:
         raise IntegrityError(
-            f"The bundle {path.name} has a format that this version does not read",
+            f"The bundle {name} has a format that this version does not read",
             expected=f"format_version {FORMAT_VERSION}",
-            found=repr(version),
+            found=reprlib.repr(version),
             repair="rebuild it, or run it with the version of eagle3-run that built it",
         )
-    manifest = loads(data)
-    if manifest.with_id().bundle_id != manifest.bundle_id:
+    try:
+        manifest = loads(data)
+        content_id = manifest.with_id().bundle_id
+    except RecursionError:
         raise IntegrityError(
-            f"The manifest of {path.name} was changed after it was built",
+            f"{file} is not readable",
+            expected="a manifest",
+            found="lists and objects nested too deeply",
+            repair=rebuild,
+        ) from None
+    if content_id != manifest.bundle_id:
+        raise IntegrityError(
+            f"The manifest of {name} was changed after it was built",
             expected=f"content with the id {manifest.bundle_id[:16]}",
-            found=f"content with the id {manifest.with_id().bundle_id[:16]}",
+            found=f"content with the id {content_id[:16]}",
             repair="get the bundle again from where it was built, or rebuild it",
         )
     if manifest.speculation.row_convention != ROW_CONVENTION:
         raise IntegrityError(
-            f"The bundle {path.name} pairs features and tokens in an unknown way",
+            f"The bundle {name} pairs features and tokens in an unknown way",
             expected=ROW_CONVENTION,
             found=manifest.speculation.row_convention,
             repair="rebuild it with this version of eagle3-build",
@@ -108,13 +129,27 @@ def file_problems(path: Path, manifest: Manifest, *, verify: bool = True) -> lis
 
 
 def _file_problem(root: Path, relative: str, entry: FileEntry, verify: bool) -> Eagle3Error | None:
-    repair = "get the bundle again from where it was built, or rebuild it with eagle3-build"
     try:
         file = inside(root, relative)
+        return _compare(file, relative, entry, verify)
     except IntegrityError as error:
         return error
+    except OSError as error:
+        return IntegrityError(
+            f"{relative} cannot be read",
+            expected=f"{entry.size} bytes",
+            found=error.strerror or str(error),
+            repair="give this user the right to read it",
+        )
+
+
+def _compare(file: Path, relative: str, entry: FileEntry, verify: bool) -> Eagle3Error | None:
+    repair = "get the bundle again from where it was built, or rebuild it with eagle3-build"
     if not file.is_file():
-        return IntegrityError(f"{relative} is missing", expected=f"{entry.size} bytes", found="no file", repair=repair)
+        found = "a folder" if file.is_dir() else "no file"
+        return IntegrityError(
+            f"{relative} is missing", expected=f"a file of {entry.size} bytes", found=found, repair=repair
+        )
     size = file.stat().st_size
     if size != entry.size:
         return IntegrityError(

@@ -1,7 +1,7 @@
 """Paths inside a bundle: relative, forward slashes, no way out.
 
-A manifest comes from elsewhere. A path in it MUST be relative, MUST NOT hold `..`, a backslash, a drive or an empty
-part, and the file MUST NOT be a symbolic link or lie behind one.
+A manifest comes from elsewhere. A path in it MUST be relative, MUST NOT hold `..`, a backslash, a colon (a drive), a
+character that does not print, or an empty part, and the file MUST NOT be a symbolic link or lie behind one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def _refuse(relative: str, found: str) -> IntegrityError:
 
 def check_relative(relative: str) -> None:
     """Raises IntegrityError unless `relative` is a plain relative path."""
-    parts = relative.split("/")
-    if "\\" in relative or "\0" in relative or ":" in parts[0]:
-        raise _refuse(relative, "a backslash, colon or NUL in it")
-    if any(part in ("", ".", "..") for part in parts):
+    if "\\" in relative or ":" in relative:
+        raise _refuse(relative, "a backslash or colon in it")
+    if not relative.isprintable():  # NUL, line breaks, terminal codes, lone surrogates
+        raise _refuse(relative, "a character that does not print")
+    if any(part in ("", ".", "..") for part in relative.split("/")):
         raise _refuse(relative, "an absolute path, or a part that is empty, '.' or '..'")
 
 
@@ -35,6 +36,10 @@ def inside(root: Path, relative: str) -> Path:
     path = root
     for part in relative.split("/"):
         path = path / part
-        if path.is_symlink():
+        try:
+            is_link = path.is_symlink()
+        except OSError as error:  # a name longer than the file system takes, a folder closed to this user
+            raise _refuse(relative, error.strerror or "an error of the file system") from None
+        if is_link:
             raise _refuse(relative, "a symbolic link")
     return path

@@ -3,12 +3,18 @@
 `from_json(T, to_json(x)) == x` for every dataclass T built of str, int, float, bool, None, tuples, string-keyed
 mappings and other such dataclasses. Reading refuses unknown keys, missing keys without a default and wrong types, and
 names the place (`graphs[3].calls[0].unit`), so a damaged or foreign manifest is a sentence and not a traceback.
+
+`parse` is the step before: JSON text to plain values, as strict as RFC 8259 allows. Two readers never understand one
+text differently, since a key that occurs twice, NaN and infinities are refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -17,6 +23,10 @@ from typing import Any, TypeVar
 from runtime.bundle.errors import IntegrityError
 
 T = TypeVar("T")
+
+# A damaged value may be megabytes long; the sentence that shows it is not.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def to_json(value: Any) -> Any:
@@ -28,6 +38,33 @@ def to_json(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     return value
+
+
+def parse(text: str) -> object:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: the text is not JSON, repeats a key in one object, holds NaN or an infinity, or nests too deeply.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("lists and objects nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {_SHORT.repr(key)} twice in one object")
+            seen.add(key)
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name}, which is not a JSON number")
 
 
 def from_json(kind: type[T], data: object, where: str = "manifest") -> T:
@@ -50,7 +87,11 @@ def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
 
 
 def _refuse(where: str, expected: str, data: object) -> IntegrityError:
-    found = type(data).__name__ if isinstance(data, dict | list) else repr(data)
+    found = type(data).__name__ if isinstance(data, dict | list) else _SHORT.repr(data)
+    return _misfit(where, expected, found)
+
+
+def _misfit(where: str, expected: str, found: str) -> IntegrityError:
     return IntegrityError(
         f"{where} is not readable",
         expected=expected,
@@ -76,14 +117,31 @@ def _read(kind: Any, data: object, where: str) -> Any:
     if origin in (dict, Mapping):
         if not isinstance(data, dict):
             raise _refuse(where, "an object", data)
-        return {key: _read(args[1], item, f"{where}.{key}") for key, item in data.items()}
+        return {key: _read(args[1], item, _below(where, key)) for key, item in data.items()}
     if kind is Any:
         return data
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+    if kind is float:
+        return _read_float(data, where)
     if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
         raise _refuse(where, kind.__name__, data)
     return data
+
+
+def _below(where: str, key: str) -> str:
+    # Keys come from the file: one that would break the line or the terminal is shown quoted.
+    return f"{where}.{key}" if key.isprintable() else f"{where}.{_SHORT.repr(key)}"
+
+
+def _read_float(data: object, where: str) -> float:
+    if isinstance(data, bool) or not isinstance(data, int | float):
+        raise _refuse(where, "float", data)
+    try:
+        number = float(data)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise _refuse(where, "a finite number", data)
+    return number
 
 
 def _read_record(kind: type, data: object, where: str) -> Any:
@@ -92,10 +150,10 @@ def _read_record(kind: type, data: object, where: str) -> Any:
     fields = _fields(kind)
     for key in data:
         if key not in fields:
-            raise _refuse(f"{where}.{key}", f"one of {', '.join(fields)}", "an unknown key")
+            raise _misfit(_below(where, key), f"one of {', '.join(fields)}", "an unknown key")
     for key, (_, required) in fields.items():
         if required and key not in data:
-            raise _refuse(f"{where}.{key}", "a value", "nothing")
+            raise _misfit(f"{where}.{key}", "a value", "nothing")
     return kind(**{key: _read(fields[key][0], item, f"{where}.{key}") for key, item in data.items()})
 
 
@@ -103,9 +161,11 @@ def _read_union(options: tuple[Any, ...], data: object, where: str) -> Any:
     if data is None and type(None) in options:
         return None
     remaining = [option for option in options if option is not type(None)]
-    for option in remaining[:-1]:
+    if len(remaining) == 1:
+        return _read(remaining[0], data, where)
+    for option in remaining:
         try:
             return _read(option, data, where)
         except IntegrityError:
             continue
-    return _read(remaining[-1], data, where)
+    raise _refuse(where, " or ".join(getattr(option, "__name__", str(option)) for option in remaining), data)
