@@ -1,0 +1,41 @@
+"""Manifests of every released format version keep loading, and keep their ids. Golden files are never rewritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtime.bundle.manifest import Check, Manifest, TensorSpec, WeightRef
+from runtime.bundle.open import open_bundle
+
+BUNDLE_ID = "45d756327ef710b68f7eb718581e68013812aae2ea7341ebd96cfa52e766ad38"
+
+
+def test_it_loads_with_every_kind_of_field(golden: Manifest) -> None:
+    prefill, draft = golden.graphs
+    assert golden.format_version == 1
+    assert golden.draft.reference == "entwurf/größe-λ"
+    assert golden.target.config["rope_theta"] == 10000.0
+    assert golden.speculation.aux_layers == (1, 2, 3)
+    assert golden.exactness.bitwise_across == ("requests",)
+    assert prefill.inputs[1] == TensorSpec("block_table", "int32", (1, "context_blocks"))
+    assert prefill.calls[1].inputs == ("hidden.0", "kv.0.k")
+    assert prefill.check == Check("eager PyTorch", 0.015625, True)
+    assert draft.check is None
+    assert golden.weights["target.head.lm_head.weight"] == {
+        "packed": WeightRef("weights/target.safetensors", "head.packed")
+    }
+
+
+def test_its_id_is_still_computed(golden: Manifest) -> None:
+    assert golden.bundle_id == BUNDLE_ID
+    assert golden.with_id().bundle_id == BUNDLE_ID
+
+
+def test_it_is_still_written_byte_for_byte(golden: Manifest, golden_text: str) -> None:
+    assert golden.dumps() == golden_text
+
+
+def test_its_bundle_still_opens(bundle: Path, golden: Manifest) -> None:
+    opened = open_bundle(bundle, host=False)
+    assert opened.root == bundle
+    assert opened.manifest == golden
