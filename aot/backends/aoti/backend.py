@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ class AotiBackend:
         for package in (aot.models, aot.backends.aoti):
             folder = Path(package.__path__[0])
             for file in sorted(folder.glob("*.py")):
-                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+                digest.update(f"{file.name}\0{code_of(file.read_text(encoding='utf-8'))}\0".encode())
         return digest.hexdigest()
 
     def factors(self, unit: UnitSpec) -> Mapping[str, str]:
@@ -99,3 +100,12 @@ class AotiBackend:
         temporary = scratch / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         return {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "TMPDIR": str(temporary)}
+
+
+def code_of(source: str) -> str:
+    """The syntax tree of Python source as text, without comments, layout and docstrings: what can change a result."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
