@@ -108,7 +108,8 @@ class EagleProposer:
         starts = [len(m.token_ids) - 1 - len(tokens) for m, tokens in zip(members, accepted, strict=True)]
         ends = [start + len(tokens) for start, tokens in zip(starts, accepted, strict=True)]
         tokens = [run if on else [] for run, on in zip(accepted, active, strict=True)]
-        graph, bucket = self._graphs.decode("draft_initial", requests, max(ends))
+        context = max(end for end, on in zip(ends, active, strict=True) if on)
+        graph, bucket = self._graphs.decode("draft_initial", requests, context)
         inputs = pad_rows(members, tokens, starts, bucket, self._block_size)
         last = [r * rows + max(len(run), 1) - 1 for r, run in enumerate(tokens)]
         last += [r * rows for r in range(len(members), requests)]
@@ -128,8 +129,10 @@ class EagleProposer:
         """
         wanted = [m.draft_room(self._k) if m.drafts else 0 for m in members]
         for step in range(1, max(wanted)):
-            graph, bucket = self._graphs.decode("draft_recurrent", len(members), max(positions) + step)
             going = [want > step for want in wanted]
+            # Only of those that go on: another may stand at max_model_len, past which there is no bucket
+            context = max(position for position, on in zip(positions, going, strict=True) if on) + step
+            graph, bucket = self._graphs.decode("draft_recurrent", len(members), context)
             tokens = [member.drafts[-1:] if on else [] for member, on in zip(members, going, strict=True)]
             starts = [position + step - 1 for position in positions]
             inputs = pad_rows(members, tokens, starts, bucket, self._block_size)
