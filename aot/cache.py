@@ -63,9 +63,14 @@ class Cache:
 
     @contextmanager
     def staging(self, key: str) -> Iterator[Path]:
-        """A temporary folder beside the entries, deleted on exit unless `publish` moved it."""
+        """A temporary folder beside the entries, deleted on exit unless `publish` moved it.
+
+        The caller holds the entry's lock, so another folder for the same key is what a killed build left.
+        """
         base = self.root / "staging"
         base.mkdir(parents=True, exist_ok=True)
+        for leftover in base.glob(f"{key[:12]}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{key[:12]}-", dir=base))
         try:
             yield folder

@@ -200,8 +200,10 @@ def main() -> None:
     except Eagle3Error as error:
         _fail(error, as_json)
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        if not as_json:
+            error.show()
+            sys.exit(2)
+        _fail(UsageError(error.format_message().rstrip("."), repair="see eagle3-build --help"), as_json)
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted; what compiled is in the cache and the next build goes on from there", err=True)
         sys.exit(130)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import platform
+import secrets
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from aot.backends.aoti.backend import AotiBackend
 from aot.build.plan import Models, Plan, PlannedUnit
 from aot.cache import Cache, sync_file, sync_folder
+from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import (
     FORMAT_VERSION,
     Constant,
@@ -131,6 +134,35 @@ def write_manifest(staging: Path, manifest: Manifest) -> Manifest:
     return sealed
 
 
+def check_output(output: Path) -> None:
+    """Refuse an output that `publish` would replace and that is not ours to delete.
+
+    Raises:
+        UsageError: something other than a bundle or an empty folder is there.
+    """
+    repair = "give --output a folder that does not exist yet, or one that holds a bundle"
+    if output.name in ("", ".."):
+        raise UsageError("--output is no folder's name", expected="a name", found=str(output), repair=repair)
+    if output.is_symlink() or (output.exists() and not output.is_dir()):
+        kind = "a link" if output.is_symlink() else "a file"
+        raise UsageError(f"There is something else at {output}", expected="a bundle", found=kind, repair=repair)
+    if output.is_dir() and not (output / MANIFEST).is_file() and (inside := next(output.iterdir(), None)):
+        raise UsageError(
+            f"The folder {output} holds something other than a bundle",
+            expected=f"{MANIFEST} in it, or an empty folder",
+            found=inside.name,
+            repair=repair,
+        )
+
+
+def new_staging(output: Path) -> Path:
+    """A fresh folder beside `output`, on the same file system, with the permissions that the user's folders get."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    staging = output.with_name(f".{output.name}.staging-{os.getpid()}-{secrets.token_hex(4)}")
+    staging.mkdir()
+    return staging
+
+
 def publish(staging: Path, output: Path) -> None:
     """Make the staged bundle visible at `output` in one rename, in place of an older one."""
     for file in staging.rglob("*"):
@@ -146,8 +178,10 @@ def publish(staging: Path, output: Path) -> None:
 
 
 def remove_leftovers(output: Path, keep: Iterable[Path] = ()) -> None:
-    """Delete staging folders that a killed build of the same bundle left beside it."""
+    """Delete the folders that a killed build of the same bundle left beside it."""
     kept = set(keep)
-    for leftover in output.parent.glob(f".{output.name}.staging-*"):
-        if leftover not in kept:
-            shutil.rmtree(leftover, ignore_errors=True)
+    name = glob.escape(output.name)
+    for pattern in (f".{name}.staging-*", f".{name}.old-*"):
+        for leftover in output.parent.glob(pattern):
+            if leftover not in kept:
+                shutil.rmtree(leftover, ignore_errors=True)

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -78,6 +78,9 @@ class Workers:
     def run(self, job: dict[str, Any], out: Path, environment: dict[str, str]) -> int:
         """Compile `job` into folder `out` in a process of its own; returns its exit code."""
         process = self._context.Process(target=run_logged, args=(job, str(out), environment))
+        # Ctrl-C on a terminal reaches every process of the build. This one alone answers it; what is started from here
+        # inherits the blocked signal, so that no worker prints a traceback before it leads its own process group.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         with self._lock:
             if self.stopping:
                 return -signal.SIGINT
@@ -148,6 +151,7 @@ def compile_all(
 
     pool = executor or ThreadPoolExecutor(max_workers=jobs)
     results = []
+    pending: set[Future[UnitResult]] = set()
     try:
         pending = {pool.submit(work, unit) for unit in units}
         while pending:

@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import shutil
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,9 +27,11 @@ from typing import Any, Protocol
 
 from aot.backends.aoti.backend import AotiBackend
 from aot.build.assemble import (
+    check_output,
     draft_manifest,
     fingerprints,
     list_files,
+    new_staging,
     place_units,
     publish,
     remove_leftovers,
@@ -121,6 +122,7 @@ def run_build(
         CompileError: units failed (each named with its log and exit code), or verification did; what compiled stays
             in the cache.
         CacheMissError: `frozen`, and the cache lacks a unit.
+        UsageError: something that is no bundle lies at `output`.
     """
     started = time.monotonic()
     seed = plan.config.random_weights.seed if plan.config.random_weights else None
@@ -135,9 +137,30 @@ def run_build(
             found=", ".join(unit.spec.name for unit in plan.misses),
             repair="run the same command without --frozen once",
         )
-    output.parent.mkdir(parents=True, exist_ok=True)
+    check_output(output)
+    # Two builds of one output take turns: each would take the other's staged files for leftovers
+    turn = "output-" + hashlib.sha256(str(output.resolve()).encode()).hexdigest()
+    with cache.locked(turn):
+        results, manifest = _build(plan, backend, cache, output, reporter, jobs, prints, request, started)
+    fresh = sum(not result.cached for result in results)
+    seconds = time.monotonic() - started
+    return BuildResult(output, manifest, fresh, len(plan.units) - fresh, seconds, unchanged=False)
+
+
+def _build(
+    plan: Plan,
+    backend: AotiBackend,
+    cache: Cache,
+    output: Path,
+    reporter: Reporter,
+    jobs: int | None,
+    prints: tuple[str, str],
+    request: str,
+    started: float,
+) -> tuple[list[UnitResult], Manifest]:
+    """Steps 2 to 5."""
     remove_leftovers(output)
-    staging = Path(tempfile.mkdtemp(prefix=f".{output.name}.staging-", dir=output.parent))
+    staging = new_staging(output)
     try:
         with ThreadPoolExecutor(max_workers=1) as loader:
             weights = loader.submit(_load, plan)
@@ -149,9 +172,7 @@ def run_build(
         publish(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    fresh = sum(not result.cached for result in results)
-    seconds = time.monotonic() - started
-    return BuildResult(output, manifest, fresh, len(plan.units) - fresh, seconds, unchanged=False)
+    return results, manifest
 
 
 def _load(plan: Plan) -> tuple[Any, Any]:

@@ -1,18 +1,25 @@
-"""Two adjustments to the pinned Inductor, made in the compile worker only.
+"""Adjustments to the pinned Inductor, made in the compile worker only.
 
-Both are for torch 2.13.0 and are checked by tests/aot/backends: another release may need neither, or others.
+They are for torch 2.13.0 and are checked by tests/aot/backends: another release may need none, or others.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import shlex
+import shutil
+from pathlib import Path
 from typing import Any
 
 
 def adjust_inductor() -> None:
-    """Apply both; the process compiles one unit and ends."""
+    """Apply all; the process compiles one unit and ends."""
     keep_library_bmm()
     name_packed_constants()
+    write_whole_files()
+    hide_build_paths()
+    need_no_openssl()
 
 
 def keep_library_bmm() -> None:
@@ -43,3 +50,52 @@ def name_packed_constants() -> None:
         return allocate(self, name if name is not None else f"frozen{next(numbers)}", data)
 
     GraphLowering.allocate_non_dup_const_name = named  # type: ignore[method-assign]
+
+
+def write_whole_files() -> None:
+    """Give what the C++ compiler writes its name only when it is whole.
+
+    Inductor shares precompiled headers and instruction set probes between compiles and takes a file that is there for
+    a good one. A compiler that was killed half way leaves a truncated header, on which every later compile would fail.
+    """
+    from torch._inductor.cpp_builder import CppBuilder
+
+    builder: Any = CppBuilder
+    build = builder.build
+
+    def build_whole(self: Any) -> None:
+        target, output = self._target_file, self._output
+        partial = f"{target}.{os.getpid()}"
+        self._output = output.replace(target, partial)
+        try:
+            build(self)
+            os.replace(partial, target)
+        finally:
+            self._output = output
+
+    builder.build = build_whole
+
+
+def hide_build_paths() -> None:
+    """Keep the build machine's folders out of compiled code.
+
+    Checks in Inductor's headers carry `__FILE__`: the user's home folder would be in every bundle.
+    """
+    import torch
+    from torch._inductor import cpp_builder
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    builder: Any = cpp_builder
+    flags = builder._get_os_related_cpp_cflags
+    folders = (Path(torch.__file__).parents[1], Path(cache_dir()), Path(cache_dir()).resolve())
+    maps = [shlex.quote(f"fmacro-prefix-map={folder}/=") for folder in dict.fromkeys(folders)]
+    builder._get_os_related_cpp_cflags = lambda compiler: [*flags(compiler), *maps]
+
+
+def need_no_openssl() -> None:
+    """Without the `openssl` command, with which Inductor hashes precompiled headers, compile without them, slower."""
+    from torch._inductor import config
+
+    if shutil.which("openssl") is None:
+        settings: Any = config
+        settings.aot_inductor.precompile_headers = False

@@ -11,9 +11,12 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,7 @@ def main(job_file: str, out: str) -> None:
 def run_logged(job: dict[str, Any], out: str, environment: dict[str, str]) -> None:
     """Body of a forked worker: its own process group, its output in OUT_DIR/log.txt, then `compile_unit`."""
     os.setsid()
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     log = os.open(Path(out) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -57,6 +61,13 @@ def run_logged(job: dict[str, Any], out: str, environment: dict[str, str]) -> No
     compile_unit(job, out)
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     (Path(out) / "peak.txt").write_text(str(max(own, children) * 1024), encoding="ascii")
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this worker and its compilers when the build is gone: a killed build cannot do it."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.killpg(0, signal.SIGKILL)
 
 
 def compile_unit(job: dict[str, Any], out: str) -> None:
