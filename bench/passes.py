@@ -55,6 +55,7 @@ def measure_decode(folder: Path, repeats: int) -> list[Figure]:
         lambda: engine.generate([asked]), lambda: generate(asked.prompt_token_ids, NEW_TOKENS), repeats
     )
     same = next((i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), NEW_TOKENS)
+    agree = f"the first {same} of {NEW_TOKENS} tokens equal"
     own_speeds, peer_speeds = ([NEW_TOKENS / seconds for seconds in side] for side in (own, peer))
     return [
         Figure("decode", "plain decode over transformers generate", median_ratio(peer, own), "x", "at least", 3, agree),
