@@ -76,6 +76,11 @@ def test_another_machine_is_refused_and_its_features_are_not_compared(
     assert caught.value.exit_code == 4
 
 
+def test_a_bundle_for_another_machine_is_refused_here() -> None:
+    with pytest.raises(HostError, match=r"expected aarch64 linux, found x86_64 linux\.$"):
+        check_host(dataclasses.replace(REQUIRES, machine="aarch64", cpu_features=()))
+
+
 @pytest.mark.parametrize("release", ["2.12.0", "2.13.1", "none"])
 def test_another_torch_is_refused(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     monkeypatch.setattr(host, "torch_release", lambda: release)

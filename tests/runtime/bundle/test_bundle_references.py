@@ -89,7 +89,11 @@ def test_the_kv_pools_are_known_to_every_call(golden_json: Data) -> None:
 
 
 def test_open_reports_all_contradictions_at_once(bundle: Path, reseal: Callable[[Edit], Manifest]) -> None:
-    reseal(lambda data: [edit(data) for edit in (unlisted_artifact, unlisted_weights, unknown_unit)])
+    def edit_all(data: Data) -> None:
+        for edit in (unlisted_artifact, unlisted_weights, unknown_unit):
+            edit(data)
+
+    reseal(edit_all)
     with pytest.raises(ErrorGroup) as caught:
         open_bundle(bundle, host=False)
     assert caught.value.sentence() == "The manifest of golden contradicts itself."
