@@ -120,11 +120,31 @@ class GraphSet:
         contexts, block_size = self.manifest.buckets.context_tokens, self.manifest.kv_cache.block_size
         bucket = contexts[-1] if pinned else min(c for c in contexts if c >= context)
         graph = self._graphs[kind, size, bucket]
-        blocks = bucket // block_size
+        blocks = table_columns(graph.spec, block_size)
         if not pinned and _dynamic_width(graph.spec):
-            step = max(WIDTH_STEP // block_size, 2)
+            step = width_step(block_size)
             blocks = min(blocks, -(-context // (block_size * step)) * step)
         return graph, Bucket(requests, rows, blocks)
+
+
+def table_columns(spec: Graph, block_size: int) -> int:
+    """Block-table columns of a graph that sees its whole context; a dynamic width is compiled for two at least."""
+    columns = spec.context // block_size
+    return max(columns, 2) if _dynamic_width(spec) else columns
+
+
+def table_widths(spec: Graph, block_size: int) -> list[int]:
+    """Every number of block-table columns that a pass may run `spec` with, narrowest first."""
+    whole = table_columns(spec, block_size)
+    if not _dynamic_width(spec):
+        return [whole]
+    step = width_step(block_size)
+    return [*range(step, whole, step), whole]
+
+
+def width_step(block_size: int) -> int:
+    """Columns by which a dynamic block table grows."""
+    return max(WIDTH_STEP // block_size, 2)
 
 
 def _dynamic_width(spec: Graph) -> bool:

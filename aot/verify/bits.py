@@ -17,9 +17,15 @@ from runtime.batch import Bucket, pad_rows
 from runtime.blocks import slot_of
 from runtime.bundle.manifest import Axis, Graph, Manifest
 from runtime.graph import LoadedGraph
-from runtime.graphs import allocate_pools
+from runtime.graphs import allocate_pools, table_columns, table_widths
 from runtime.request import Request
 from runtime.sequence import Sequence
+
+# Requests, context and the index of the request under test among them
+Place = tuple[int, int, int]
+
+# Two passes each, so that a long context does not make the check long
+MOST_WIDTHS = 12
 
 
 class BitsCheck:
@@ -31,10 +37,11 @@ class BitsCheck:
         self.graphs = {(g.requests, g.context): g for g in manifest.graphs if g.kind == "target_verify"}
         self.rows = 1 + manifest.speculation.num_speculative_tokens
         self.contexts, self.sizes = manifest.buckets.context_tokens, manifest.buckets.num_seqs
-        # The rows under test lie at the end of the smallest context, so that every bucket can hold them
+        # Where no other place is asked for, the rows lie at the end of the smallest context: every bucket holds them
         self.start = self.contexts[0] - self.rows
         self.tokens = torch.randint(0, manifest.target.vocab_size, (self.rows,), generator=self.generator).tolist()
-        blocks = self.contexts[-1] // manifest.kv_cache.block_size
+        self.block_size = manifest.kv_cache.block_size
+        blocks = table_columns(self.graphs[self.sizes[-1], self.contexts[-1]], self.block_size)
         self.members = [
             Sequence(Request(str(i), (0,)), 0, [], list(range(1 + i * blocks, 1 + (i + 1) * blocks)))
             for i in range(self.sizes[-1])
@@ -44,15 +51,19 @@ class BitsCheck:
             pool.copy_(torch.randn(pool.shape, generator=self.generator))
 
     def run(
-        self, size: int, context: int, index: int, tokens: list[int], start: int, pools: Mapping[str, Tensor]
+        self, place: Place, tokens: list[int], start: int, pools: Mapping[str, Tensor], columns: int | None = None
     ) -> Tensor:
-        """Run `tokens` from position `start` as request `index` of the bucket, beside other requests.
+        """Run `tokens` from position `start` as one request of a bucket, beside other requests.
+
+        Args:
+            columns: of the block table; by default those of the bucket's whole context.
 
         Returns:
             The features of the rows, [len(tokens), A*Ht]; the pools are updated.
         """
+        size, context, index = place
         graph: Graph = self.graphs[size, context]
-        bucket = Bucket(size, self.rows, context // self.manifest.kv_cache.block_size)
+        bucket = Bucket(size, self.rows, columns or table_columns(graph, self.block_size))
         # The request under test always owns the blocks of members[0]; the others fill the remaining places
         order = [self.members[1 + i] for i in range(size - 1)]
         order.insert(index, self.members[0])
@@ -60,7 +71,7 @@ class BitsCheck:
         batch[index] = tokens
         starts = [3] * size
         starts[index] = start
-        inputs = pad_rows(order, batch, starts, bucket, self.manifest.kv_cache.block_size)
+        inputs = pad_rows(order, batch, starts, bucket, self.block_size)
         counts = [len(row) - 1 for row in batch]
         inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
         units = {unit.name: unit for unit in self.manifest.units}
@@ -69,38 +80,60 @@ class BitsCheck:
         first = index * self.rows
         return features[first : first + len(tokens)].clone()
 
-    def speculative(self, size: int, context: int, index: int) -> list[Tensor]:
+    def speculative(self, place: Place, start: int | None = None, columns: int | None = None) -> list[Tensor]:
         """Features and KV rows of one pass over all rows."""
+        first = self.start if start is None else start
         pools = {name: pool.clone() for name, pool in self.content.items()}
-        features = self.run(size, context, index, self.tokens, self.start, pools)
-        return [features, *self._written(pools)]
+        features = self.run(place, self.tokens, first, pools, columns)
+        return [features, *self._written(pools, first)]
 
-    def plain(self, size: int, context: int, index: int) -> list[Tensor]:
+    def plain(self, place: Place) -> list[Tensor]:
         """Features and KV rows of one pass per row, each as row 0, as plain decoding does."""
         pools = {name: pool.clone() for name, pool in self.content.items()}
-        rows = [self.run(size, context, index, [token], self.start + i, pools) for i, token in enumerate(self.tokens)]
-        return [torch.cat(rows), *self._written(pools)]
+        rows = [self.run(place, [token], self.start + i, pools) for i, token in enumerate(self.tokens)]
+        return [torch.cat(rows), *self._written(pools, self.start)]
 
-    def _written(self, pools: Mapping[str, Tensor]) -> list[Tensor]:
-        block_size = self.manifest.kv_cache.block_size
+    def _written(self, pools: Mapping[str, Tensor], start: int) -> list[Tensor]:
         blocks = self.members[0].block_ids
-        slots = [slot_of(blocks, self.start + i, block_size) for i in range(self.rows)]
+        slots = [slot_of(blocks, start + i, self.block_size) for i in range(self.rows)]
         return [pool.view(-1, *pool.shape[2:])[slots] for pool in pools.values()]
 
     def rows_keep_bits(self) -> bool:
         """Whether plain and speculative rows agree in every bucket."""
-        return all(same(self.plain(s, c, 0), self.speculative(s, c, 0)) for s, c in self.graphs)
+        return all(same(self.plain((s, c, 0)), self.speculative((s, c, 0))) for s, c in self.graphs)
 
     def axes(self) -> tuple[Axis, ...]:
         """The bucket axes along which the same rows keep every bit."""
         found: list[Axis] = []
-        base = self.speculative(self.sizes[-1], self.contexts[-1], 0)
+        largest = (self.sizes[-1], self.contexts[-1], 0)
+        base = self.speculative(largest)
         places = [(size, index) for size in self.sizes for index in range(size)]
-        if all(same(base, self.speculative(size, self.contexts[-1], index)) for size, index in places):
+        if all(same(base, self.speculative((size, self.contexts[-1], index))) for size, index in places):
             found.append("requests")
-        if all(same(base, self.speculative(self.sizes[-1], context, 0)) for context in self.contexts):
+        if all(
+            same(self.speculative(largest, start), self.speculative((self.sizes[-1], context, 0), start, columns))
+            for context, columns, start in self.widths()
+        ):
             found.append("context")
         return tuple(found)
+
+    def widths(self) -> list[tuple[int, int, int]]:
+        """(context bucket, block-table columns, position of the first row) for the widths that the loop may choose.
+
+        The rows lie as deep as the width allows. Of many widths some are taken, evenly spread, narrowest and widest
+        among them.
+        """
+        found: list[tuple[int, int, int]] = []
+        shorter = 0
+        for context in self.contexts:
+            for columns in table_widths(self.graphs[self.sizes[-1], context], self.block_size):
+                end = min(columns * self.block_size, context)
+                # Narrower passes run in the smaller bucket
+                if end > shorter and end >= self.rows:
+                    found.append((context, columns, end - self.rows))
+            shorter = context
+        count = min(len(found), MOST_WIDTHS)
+        return [found[i * (len(found) - 1) // max(count - 1, 1)] for i in range(count)]
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:

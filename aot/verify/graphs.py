@@ -17,6 +17,7 @@ from aot.models.llama import TargetHead
 from aot.verify.eager import EagerBackend
 from runtime.backends import Backend
 from runtime.bundle.manifest import Call, Check, Graph, KVCache, Manifest, TensorSpec, Unit
+from runtime.graphs import table_columns
 
 # Largest error accepted: norm of the difference over norm of the output. Rounding explains a tenth of it for most
 # calls, and in bf16 up to 0.02 where large terms cancel.
@@ -29,7 +30,7 @@ def integer_inputs(graph: Graph, manifest: Manifest, generator: torch.Generator)
     Request r owns the blocks r*B+1 .. r*B+B; its last row can be the last place of the context bucket.
     """
     block_size = manifest.kv_cache.block_size
-    blocks, rows_each = graph.context // block_size, graph.rows // graph.requests
+    blocks, rows_each = table_columns(graph, block_size), graph.rows // graph.requests
     table = 1 + torch.arange(graph.requests * blocks, dtype=torch.int32).view(graph.requests, blocks)
     first = torch.randint(graph.context // 2, graph.context - rows_each + 1, (graph.requests, 1), generator=generator)
     positions = (first + torch.arange(rows_each)).to(torch.int32)
@@ -79,7 +80,7 @@ def _call_inputs(
     generator: torch.Generator,
 ) -> list[Tensor]:
     """The loop's integers where the call reads them; normal noise for the rest, rotary angles and KV content too."""
-    sizes = {"num_blocks": graph.requests * graph.context // cache.block_size + 1}
+    sizes = {"num_blocks": graph.requests * table_columns(graph, cache.block_size) + 1}
 
     def noise(spec: TensorSpec) -> Tensor:
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape]
