@@ -146,8 +146,7 @@ def test_an_aborted_id_may_come_again() -> None:
 
 
 def test_aborting_all_that_runs_lets_the_waiting_start() -> None:
-    rig = make_rig(TWO)
-    engine, requests = busy_engine(rig)
+    engine, _ = busy_engine(make_rig(TWO))
     engine.abort("0")
     engine.abort("1")
     engine.step()
