@@ -94,22 +94,23 @@ class Cache:
 
     def explain_miss(self, factors: Mapping[str, str]) -> str:
         """Why there is no entry: the names of the factors that differ from the closest entry of the same unit."""
-        unit = json.loads(factors["unit"])["name"]
+        unit = json.loads(factors["unit"])
         closest: list[str] | None = None
         for file in sorted((self.root / "units").glob("*/factors.json")):
             try:
                 other = json.loads(file.read_text(encoding="utf-8"))
-                same_unit = json.loads(other.get("unit", "{}")).get("name") == unit
-            except ValueError:
+                other_unit = json.loads(other.get("unit", "{}"))
+            except (OSError, ValueError):
                 continue
-            if not same_unit:
+            if other_unit.get("name") != unit["name"]:
                 continue
-            changed = sorted(name for name in factors if other.get(name) != factors[name])
+            shapes = "shapes" if other_unit.get("dtype") == unit["dtype"] else "dtype"
+            changed = sorted(shapes if name == "unit" else name for name in factors if other.get(name) != factors[name])
             if closest is None or len(changed) < len(closest):
                 closest = changed
         if closest is None:
             return "never compiled here"
-        return "changed: " + ", ".join("shapes" if name == "unit" else name for name in closest)
+        return "changed: " + ", ".join(closest)
 
 
 def sync_file(file: Path) -> None:

