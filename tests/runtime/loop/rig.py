@@ -212,13 +212,25 @@ def make_rig(shape: Shape = Shape()) -> Rig:
         exact_greedy=shape.exact_greedy,
     )
     table = graph_table(geometry)
-    target_weights = random_target_weights(target, shape.seed + 1, torch.float32)
-    draft_weights = random_draft_weights(draft, shape.seed + 2, torch.float32)
+    target_weights = attentive(random_target_weights(target, shape.seed + 1, torch.float32))
+    draft_weights = attentive(random_draft_weights(draft, shape.seed + 2, torch.float32))
     backend = EagerBackend(
         {unit.name: unit for unit in table.units}, dict(scopes(geometry, target_weights, draft_weights))
     )
     manifest = _manifest(geometry, table, shape)
     return Rig(shape, geometry, table, manifest, backend, target_weights, draft_weights)
+
+
+def attentive(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Random weights with strong and sharp attention, so that a wrong KV row changes the text.
+
+    As drawn, a row's own embedding outweighs all that it reads from others, and faults in KV stay unseen.
+    """
+    gains = {"q_proj": 3.0, "k_proj": 3.0, "v_proj": 2.0, "o_proj": 3.0}
+    return {
+        name: tensor * next((gain for key, gain in gains.items() if key in name), 1.0)
+        for name, tensor in weights.items()
+    }
 
 
 def _manifest(geometry: Geometry, table: GraphTable, shape: Shape) -> Manifest:

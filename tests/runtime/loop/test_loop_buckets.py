@@ -40,9 +40,7 @@ def of_kind(names: list[str], kind: str) -> set[str]:
     ],
     ids=str,
 )
-def test_the_target_moves_only_along_axes_that_keep_every_bit(
-    bitwise: tuple[Axis, ...], verify: set[str]
-) -> None:
+def test_the_target_moves_only_along_axes_that_keep_every_bit(bitwise: tuple[Axis, ...], verify: set[str]) -> None:
     """One request that grows from 20 to 40 tokens: both contexts fit it, and the smallest batch."""
     rig = make_rig(Shape(bitwise_across=bitwise, prefill_tokens=(32,)))
     request = Request("a", prompt_of(20), max_tokens=20)

@@ -81,9 +81,7 @@ def check_blocks(engine: Engine) -> None:
     pattern=st.lists(st.integers(0, 3), min_size=1, max_size=4),
     draft=st.sampled_from(["scripted", "overruled", "eagle"]),
 )
-def test_any_schedule_gives_each_request_its_own_text(
-    arrivals: list[Arrival], pattern: list[int], draft: str
-) -> None:
+def test_any_schedule_gives_each_request_its_own_text(arrivals: list[Arrival], pattern: list[int], draft: str) -> None:
     rig = with_eos(make_rig(SHAPE), *EOS)
     requests = {str(i): arrival.request(str(i)) for i, arrival in enumerate(arrivals)}
     texts = {

@@ -6,7 +6,7 @@ import pytest
 
 from runtime.proposer import ScriptedProposer
 from runtime.request import Request, SpecDecodeStats, Timing
-from tests.runtime.loop.rig import Shape, make_rig, oracle, prompt_of, text_of
+from tests.runtime.loop.rig import Shape, make_rig, oracle, prompt_of, text_of, with_eos
 
 # Passes that accept 3, 0 and 2 of three drafts, then one without a draft: 1 + 4 + 1 + 3 + 1 tokens
 ACCEPTED = (3, 0, 2)
@@ -134,10 +134,8 @@ def test_a_report_before_the_first_step() -> None:
 
 def test_accepted_drafts_that_a_stop_cuts_off_count_as_accepted() -> None:
     """The target agreed with them; the text is shorter, the counts are not."""
-    from tests.runtime.loop.rig import with_eos
-
     rig = make_rig()
-    prompt = prompt_of(7)
+    prompt = prompt_of(7, 1)
     text = rig.plain(prompt, 12)
     stop = text[2]
     assert text.index(stop) == 2

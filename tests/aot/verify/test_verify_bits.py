@@ -1,0 +1,168 @@
+"""`BitsCheck` says yes where bits stay and no where they do not: by row, by bucket, by place, by width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from aot.verify.bits import BitsCheck, same
+from runtime.backends import Run
+from runtime.bundle.manifest import Unit
+from tests.runtime.loop.rig import Rig, Shape, make_rig
+
+# (hidden [R, Q, H], block table [R, B]) -> what a layer adds to hidden
+Change = Callable[[Tensor, Tensor], Tensor]
+
+
+class WholeNumbers:
+    """Units whose values are small whole numbers, so that float32 sums are exact in any order and any shape.
+
+    A layer writes its rows to the pools and adds the sum of what each row may see. `change` adds a fault.
+    """
+
+    def __init__(self, change: Change | None = None) -> None:
+        self._change = change
+
+    def open(self, unit: Unit, scope: str) -> Run:
+        if unit.name.startswith("target_embed"):
+            return self.embed
+        if unit.name.startswith("target_layer"):
+            return self.layer
+        return self.head
+
+    def embed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        tokens, positions = inputs
+        return [(tokens * 3 + positions).float()[:, None].repeat(1, 32), torch.zeros(len(tokens), 8)]
+
+    def layer(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        hidden, _, positions, slots, table, keys, values = inputs
+        requests, rows = table.shape[0], len(hidden) // table.shape[0]
+        for pool in (keys, values):
+            # Content that the check made is not whole
+            pool.copy_(pool.round())
+            pool.flatten(0, 1).index_copy_(0, slots.long(), hidden[:, :16].reshape(-1, 2, 8) % 7)
+        context = values[table.long()].flatten(1, 2).flatten(2)
+        seen = torch.arange(context.shape[1]) <= positions.view(requests, rows, 1)
+        mixed = (seen.float() @ context).repeat(1, 1, 2) % 11
+        out = hidden.view(requests, rows, 32) % 13 + mixed
+        if self._change:
+            out = out + self._change(out, table)
+        return [out.flatten(0, 1)]
+
+    def head(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        _, tokens, counts, *auxiliary = inputs
+        return [torch.zeros(len(counts), len(tokens) // len(counts)), torch.cat(auxiliary, dim=-1)]
+
+
+THREE_SIZES = Shape(num_seqs=(1, 2, 4))
+
+
+def check(change: Change | None = None, shape: Shape = THREE_SIZES) -> BitsCheck:
+    return BitsCheck(make_rig(shape).manifest, WholeNumbers(change))
+
+
+def only(where: Callable[[Tensor], Tensor]) -> Change:
+    """One more in the places that `where` picks out of [R, Q, H] zeros; still a whole number."""
+    return lambda hidden, table: where(torch.zeros_like(hidden))
+
+
+def set_at(zeros: Tensor, *index: int | slice) -> Tensor:
+    if all(isinstance(i, slice) or i < n for i, n in zip(index, zeros.shape, strict=False)):
+        zeros[index] = 1
+    return zeros
+
+
+def test_bits_that_stay_are_seen_to_stay() -> None:
+    bits = check()
+    assert bits.rows_keep_bits()
+    assert bits.axes() == ("requests", "context")
+
+
+def test_the_check_compares_values_that_depend_on_everything() -> None:
+    """Token, position and KV content all reach the features and the KV rows; else a yes would mean nothing."""
+    bits = check()
+    place = (4, 64, 0)
+    base = bits.speculative(place)
+    assert not torch.equal(base[0], bits.speculative(place, start=bits.start - 1)[0])
+    bits.content["kv.0.v"][bits.members[0].block_ids[0]] += 1
+    assert not torch.equal(base[0], bits.speculative(place)[0])
+    bits.tokens[0] = (bits.tokens[0] + 1) % 64
+    assert not torch.equal(base[1], bits.speculative(place)[1])
+
+
+@pytest.mark.parametrize("row", [1, 2, 3])
+def test_a_row_with_other_bits_is_seen(row: int) -> None:
+    """Row 1 of a pass differs from the same token as row 0: what greedy speculation may not rest on."""
+    assert not check(only(lambda zeros: set_at(zeros, slice(None), row))).rows_keep_bits()
+
+
+def test_a_kernel_that_differs_by_the_number_of_requests_keeps_rows_but_not_requests() -> None:
+    bits = check(lambda hidden, table: torch.ones_like(hidden) * (hidden.shape[0] == 1))
+    assert bits.rows_keep_bits()
+    assert bits.axes() == ("context",)
+
+
+@pytest.mark.parametrize("index", [1, 2, 3])
+def test_a_kernel_that_differs_by_the_place_in_the_batch_is_seen(index: int) -> None:
+    bits = check(only(lambda zeros: set_at(zeros, index)))
+    assert bits.rows_keep_bits()
+    assert bits.axes() == ("context",)
+
+
+def test_a_kernel_that_differs_by_context_keeps_rows_but_not_context() -> None:
+    bits = check(lambda hidden, table: torch.ones_like(hidden) * (table.shape[1] == 8))
+    assert bits.rows_keep_bits()
+    assert bits.axes() == ("requests",)
+
+
+LONG = Shape(max_model_len=1024, context_tokens=(256, 1024), max_num_seqs=1, num_seqs=(1,), layers=4)
+
+
+@pytest.mark.parametrize("tokens", [64, 128, 192, 1024])
+def test_a_width_between_the_buckets_counts_too(tokens: int) -> None:
+    """The loop's block table grows in steps of 64 tokens, so bits must stay at those widths as well."""
+    assert check(shape=LONG).axes() == ("requests", "context")
+    bits = check(lambda hidden, table: torch.ones_like(hidden) * (table.shape[1] == tokens // 4), LONG)
+    # Within one width all is well; every width is compared with the whole one
+    assert bits.rows_keep_bits()
+    assert bits.axes() == ("requests",)
+
+
+def test_the_widths_are_those_of_the_loop() -> None:
+    places = check(shape=LONG).widths()
+    assert len(places) == 12
+    assert places[0] == (256, 16, 64 - 4)
+    assert places[-1] == (1024, 256, 1024 - 4)
+    for context, columns, start in places:
+        assert columns % 16 == 0
+        assert start == columns * 4 - 4
+        assert context == (256 if columns <= 64 else 1024)
+
+
+def test_static_tables_are_checked_at_their_own_width_only() -> None:
+    rig = make_rig(Shape())
+    bits = BitsCheck(_with_static_tables(rig).manifest, WholeNumbers())
+    assert bits.widths() == [(32, 8, 28), (64, 16, 60)]
+    assert bits.axes() == ("requests", "context")
+
+
+def _with_static_tables(rig: Rig) -> Rig:
+    """The same graphs as a backend without dynamic dimensions has them."""
+    graphs = []
+    for graph in rig.manifest.graphs:
+        inputs = tuple(
+            replace(value, shape=(value.shape[0], graph.context // 4)) if value.name == "block_table" else value
+            for value in graph.inputs
+        )
+        graphs.append(replace(graph, inputs=inputs))
+    return replace(rig, manifest=replace(rig.manifest, graphs=tuple(graphs)))
+
+
+def test_one_last_bit_is_a_difference() -> None:
+    value = torch.tensor([1.0, 2.0, 3.0])
+    assert same([value, value], [value.clone(), value.clone()])
+    assert not same([value, value], [value, torch.nextafter(value, value + 1)])

@@ -1,0 +1,189 @@
+"""`check_graph` sees a graph that computes something else, however little, and passes one that does not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from aot.verify.eager import EagerBackend
+from aot.verify.graphs import TOLERANCE, check_graph, integer_inputs
+from runtime.backends import Run
+from runtime.bundle.manifest import Graph, Unit
+from tests.runtime.loop.rig import Rig, Shape, make_rig
+
+LIMIT = TOLERANCE["float32"]
+Fault = Callable[[Unit, str, list[Tensor], list[Tensor]], list[Tensor]]
+
+
+class Faulty:
+    """Eager PyTorch whose outputs a fault may change: `fault(unit, scope, inputs, outputs)` gives the new ones."""
+
+    def __init__(self, eager: EagerBackend, fault: Fault) -> None:
+        self._eager, self._fault = eager, fault
+
+    def open(self, unit: Unit, scope: str) -> Run:
+        run = self._eager.open(unit, scope)
+        return lambda inputs: self._fault(unit, scope, list(inputs), run(inputs))
+
+
+def graph_named(rig: Rig, name: str) -> Graph:
+    return next(graph for graph in rig.manifest.graphs if graph.name == name)
+
+
+EVERY = [graph.name for graph in make_rig(Shape(exact_greedy=False)).manifest.graphs]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_right_graph_has_no_error(name: str) -> None:
+    rig = make_rig(Shape(exact_greedy=False))
+    check, relative = check_graph(graph_named(rig, name), rig.manifest, rig.backend, rig.backend)
+    assert (check.max_abs_error, check.tokens_equal, relative) == (0.0, True, 0.0)
+    assert check.reference == "eager PyTorch"
+
+
+def with_weight(rig: Rig, scope: str, name: str, change: Callable[[Tensor], Tensor]) -> EagerBackend:
+    """The rig's eager backend with one weight of one scope changed."""
+    weights = {key: dict(tensors) for key, tensors in rig.backend._weights.items()}
+    weights[scope][name] = change(weights[scope][name])
+    return EagerBackend(rig.backend._specs, weights)
+
+
+@pytest.mark.parametrize(
+    ("graph", "scope", "weight"),
+    [
+        ("target_verify.r4.c32", "target.layers.3", "mlp.down_proj.weight"),
+        ("target_prefill.t16.c64", "target.layers.7", "self_attn.o_proj.weight"),
+        ("target_verify.r1.c64", "target.embed", "rotary.weight"),
+        ("draft_initial.t16.c32", "draft", "fc.weight"),
+        ("draft_recurrent.r4.c64", "draft", "hidden_norm.weight"),
+    ],
+)
+def test_a_weight_that_is_a_thousandth_too_large_is_seen(graph: str, scope: str, weight: str) -> None:
+    """In one call of many: the error of a layer is not lost among the layers behind it."""
+    rig = make_rig()
+    wrong = with_weight(rig, scope, weight, lambda tensor: tensor * 1.001)
+    check, relative = check_graph(graph_named(rig, graph), rig.manifest, wrong, rig.backend)
+    assert relative > 10 * LIMIT
+    assert check.max_abs_error > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "graph"),
+    [
+        ("draft_initial", {"norm_before_residual": True}, "draft_initial.r4.c32"),
+        ("draft_recurrent", {"norm_before_residual": True}, "draft_recurrent.r1.c32"),
+        ("target_layer", {"eps": 1e-3}, "target_verify.r4.c32"),
+    ],
+)
+def test_a_module_with_another_argument_is_seen(kind: str, changes: dict[str, float], graph: str) -> None:
+    rig = make_rig()
+    specs = {
+        name: dataclasses.replace(spec, arguments={**spec.arguments, **changes}) if spec.kind == kind else spec
+        for name, spec in rig.backend._specs.items()
+    }
+    wrong = EagerBackend(specs, rig.backend._weights)
+    _, relative = check_graph(graph_named(rig, graph), rig.manifest, wrong, rig.backend)
+    assert relative > 10 * LIMIT
+
+
+def test_a_wrong_softmax_scale_is_seen() -> None:
+    """Queries a hundredth too long, as a scale of another head size would make them."""
+    rig = make_rig()
+    split = rig.target.num_heads * rig.target.head_dim
+
+    def longer(weight: Tensor) -> Tensor:
+        return torch.cat([weight[:split] * 1.01, weight[split:]])
+
+    wrong = with_weight(rig, "target.layers.0", "self_attn.qkv_proj.weight", longer)
+    _, relative = check_graph(graph_named(rig, "target_verify.r1.c64"), rig.manifest, wrong, rig.backend)
+    assert relative > 10 * LIMIT
+
+
+def check_with(fault: Fault, name: str) -> tuple[float, bool]:
+    rig = make_rig()
+    check, relative = check_graph(graph_named(rig, name), rig.manifest, Faulty(rig.backend, fault), rig.backend)
+    return relative, check.tokens_equal
+
+
+def test_kv_written_to_another_slot_is_seen() -> None:
+    """The outputs are right; what later passes would read is not."""
+
+    def misplaced(unit: Unit, scope: str, inputs: list[Tensor], outputs: list[Tensor]) -> list[Tensor]:
+        if scope == "target.layers.5":
+            for pool in inputs[-2:]:
+                pool.copy_(pool.flatten(0, 1).roll(1, 0).view_as(pool))
+        return outputs
+
+    relative, tokens = check_with(misplaced, "target_verify.r4.c32")
+    assert relative > 0.1
+    assert tokens
+
+
+def test_nan_is_an_infinite_error() -> None:
+    def poisoned(unit: Unit, scope: str, inputs: list[Tensor], outputs: list[Tensor]) -> list[Tensor]:
+        if scope == "target.layers.2":
+            outputs[0][-1, -1] = float("nan")
+        return outputs
+
+    relative, _ = check_with(poisoned, "target_verify.r1.c32")
+    assert relative == float("inf")
+
+
+@pytest.mark.parametrize(
+    "name", ["target_verify.r4.c32", "target_prefill.t16.c32", "draft_initial.r4.c32", "draft_recurrent.r4.c64"]
+)
+def test_another_token_with_right_floats_is_seen(name: str) -> None:
+    def other_token(unit: Unit, scope: str, inputs: list[Tensor], outputs: list[Tensor]) -> list[Tensor]:
+        if scope in ("target.head", "draft"):
+            outputs[0] = outputs[0].clone()
+            outputs[0].view(-1)[0] = (outputs[0].view(-1)[0] + 1) % 64
+        return outputs
+
+    relative, tokens = check_with(other_token, name)
+    assert relative == 0.0
+    assert not tokens
+
+
+def test_another_token_at_a_near_tie_is_no_error() -> None:
+    """Two rows of the head are the same, so either token is right."""
+    rig = make_rig()
+
+    def twin(weight: Tensor) -> Tensor:
+        return weight[torch.arange(64) // 2 * 2]
+
+    tied = with_weight(rig, "target.head", "lm_head.weight", twin)
+
+    def other_twin(unit: Unit, scope: str, inputs: list[Tensor], outputs: list[Tensor]) -> list[Tensor]:
+        if scope == "target.head":
+            outputs[0] = outputs[0] ^ 1
+        return outputs
+
+    name = "target_prefill.t16.c32"
+    check, _ = check_graph(graph_named(rig, name), rig.manifest, Faulty(tied, other_twin), tied)
+    assert check.tokens_equal
+    # Without the tie the same change is an error
+    check, _ = check_graph(graph_named(rig, name), rig.manifest, Faulty(rig.backend, other_twin), rig.backend)
+    assert not check.tokens_equal
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_inputs_are_those_that_the_loop_could_give(name: str) -> None:
+    rig = make_rig(Shape(exact_greedy=False))
+    graph = graph_named(rig, name)
+    inputs = integer_inputs(graph, rig.manifest, torch.Generator().manual_seed(1))
+    each = graph.rows // graph.requests
+    positions = inputs["positions"].view(graph.requests, each)
+    assert positions.min() >= 0
+    assert positions.max() < graph.context
+    assert torch.equal(positions - positions[:, :1], torch.arange(each).expand(graph.requests, each))
+    table: Sequence[Sequence[int]] = inputs["block_table"].tolist()
+    slots = [table[r][p // 4] * 4 + p % 4 for r, row in enumerate(positions.tolist()) for p in row]
+    assert inputs["slot_mapping"].tolist() == slots
+    assert len(set(slots)) == graph.rows
+    assert min(slots) >= 4
+    assert inputs["tokens"].max() < 64
+    assert {inputs[value.name].dtype for value in graph.inputs if value.name in inputs} == {torch.int32}
