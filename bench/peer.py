@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import io
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,14 +36,13 @@ def gguf_file(reference: str) -> Path:
 
 def load_generate(reference: str) -> Callable[[Sequence[int], int], list[int]]:
     """transformers' greedy generate: (prompt ids, number of new tokens) -> the new ids, end of sequence ignored."""
-    os.environ.setdefault("TQDM_DISABLE", "1")  # read by tqdm when it is imported
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
     file = gguf_file(reference)
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16).eval()
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16).eval()
     # Without an end-of-sequence id nothing ends early, and no logits processor has to suppress it
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
