@@ -17,7 +17,13 @@ from tests.runtime.loop.rig import Rig, Shape, make_rig, prompt_of
 
 CLOSE = {"atol": 1e-4, "rtol": 0.0}
 BLOCKS = [9, 3, 14, 5, 11, 2]
-VARIANTS = [Shape(), Shape(norm_before_residual=True), Shape(draft_head_dim=16), Shape(seed=9)]
+VARIANTS = {
+    "plain": Shape(),
+    "norm before residual": Shape(norm_before_residual=True),
+    "wide heads": Shape(draft_head_dim=16),
+    "other seed": Shape(seed=25),
+}
+every_variant = pytest.mark.parametrize("shape", VARIANTS.values(), ids=VARIANTS)
 
 
 def member(*blocks: int) -> Running:
@@ -40,7 +46,7 @@ def initial(rig: Rig, graphs: GraphSet, committed: Sequence[int]) -> tuple[Tenso
     return token, state
 
 
-@pytest.mark.parametrize("shape", VARIANTS, ids=str)
+@every_variant
 @pytest.mark.parametrize("length", [2, 5, 6, 13])
 def test_the_first_pass_gives_the_references_state_and_token(shape: Shape, length: int) -> None:
     """C1: the state that is handed on is the stream before the final norm."""
@@ -54,7 +60,7 @@ def test_the_first_pass_gives_the_references_state_and_token(shape: Shape, lengt
     assert token.tolist() == [draft_id + int(rig.draft_weights["d2t"][draft_id])]
 
 
-@pytest.mark.parametrize("shape", VARIANTS, ids=str)
+@every_variant
 @pytest.mark.parametrize("seed", range(4))
 def test_the_chain_is_the_references_token_by_token(shape: Shape, seed: int) -> None:
     """One pass over true features, then five rows that live on the draft's own states."""
@@ -72,7 +78,7 @@ def test_the_chain_is_the_references_token_by_token(shape: Shape, seed: int) -> 
     assert chain == rig.chain(committed, 6)
 
 
-@pytest.mark.parametrize("shape", VARIANTS, ids=str)
+@every_variant
 def test_the_first_pass_leaves_the_kv_of_its_rows(shape: Shape) -> None:
     rig = make_rig(shape)
     graphs, committed = rig.graphs(), prompt_of(11, 4)

@@ -98,7 +98,9 @@ def test_a_fault_of_a_batch_alone_is_caught_by_the_last_pattern(monkeypatch: pyt
         run_check(rig, ForgetsAcceptedKV(rig.backend, "target_layer.r4x4"), monkeypatch)
 
 
-@pytest.mark.parametrize("shape", [Shape(k=1), Shape(k=5), Shape(max_num_seqs=1, num_seqs=(1,))], ids=str)
+@pytest.mark.parametrize(
+    "shape", [Shape(k=1), Shape(k=5), Shape(max_num_seqs=1, num_seqs=(1,))], ids=["K 1", "K 5", "one request"]
+)
 def test_other_shapes_pass_too(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = make_rig(shape)
     assert run_check(rig, rig.backend, monkeypatch) == len(patterns(shape.k))

@@ -26,7 +26,7 @@ def expected(rig: Rig, requests: list[Request]) -> list[list[int]]:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::5], ids=str)
 def test_every_request_equals_itself_alone(order: tuple[int, ...]) -> None:
     """L9, G8: text, and acceptance as well, in every order of arrival."""
-    rig = make_rig(Shape(seed=9))
+    rig = make_rig(Shape(seed=25))
     requests = four()
     batch = [requests[i] for i in order]
     outputs = rig.generate(*batch)
@@ -99,7 +99,7 @@ def test_blocks_used_before_and_full_of_old_values_change_nothing() -> None:
 
 
 def test_a_request_that_arrives_in_the_middle_joins_the_next_pass() -> None:
-    rig = make_rig(Shape(seed=9))
+    rig = make_rig(Shape(seed=25))
     requests = four()
     engine = rig.engine()
     for request in requests:
@@ -135,7 +135,7 @@ def test_step_outputs_add_up_to_the_text_and_only_the_last_has_a_reason() -> Non
 
 @pytest.mark.parametrize("bitwise", [("requests", "context"), ("requests",), ("context",), ()], ids=str)
 def test_pinned_buckets_keep_the_text(bitwise: tuple[str, ...]) -> None:
-    rig = make_rig(replace(Shape(seed=9), bitwise_across=bitwise))  # type: ignore[arg-type]
+    rig = make_rig(replace(Shape(seed=25), bitwise_across=bitwise))  # type: ignore[arg-type]
     requests = four()
     outputs = rig.generate(*requests[:3])
     assert [list(output.token_ids) for output in outputs] == expected(rig, requests[:3])
@@ -143,7 +143,7 @@ def test_pinned_buckets_keep_the_text(bitwise: tuple[str, ...]) -> None:
 
 def test_the_same_engine_gives_the_same_text_three_times() -> None:
     """G8."""
-    rig = make_rig(Shape(seed=9))
+    rig = make_rig(Shape(seed=25))
     engine = rig.engine()
     runs = [[output.token_ids for output in engine.generate(four())] for _ in range(3)]
     assert runs[0] == runs[1] == runs[2]

@@ -87,7 +87,7 @@ def test_requests_may_hold_different_numbers_of_drafts(counts: tuple[int, ...]) 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 @pytest.mark.parametrize("norm_before_residual", [False, True])
 def test_the_real_draft_keeps_the_text_at_every_k(k: int, norm_before_residual: bool) -> None:
-    rig = make_rig(Shape(k=k, norm_before_residual=norm_before_residual, seed=9))
+    rig = make_rig(Shape(k=k, norm_before_residual=norm_before_residual, seed=25))
     requests = [Request(str(i), prompt_of(9, i), max_tokens=24) for i in range(4)]
     for request, output in zip(requests, rig.generate(*requests), strict=True):
         assert list(output.token_ids) == rig.plain(request.prompt_token_ids, 24)
@@ -100,3 +100,11 @@ def test_graphs_that_also_return_logits_run_the_same_loop(greedy_only: bool) -> 
     prompt = prompt_of(9, 1)
     (output,) = rig.generate(Request("a", prompt, max_tokens=12))
     assert list(output.token_ids) == rig.plain(prompt, 12)
+
+
+def test_a_draft_with_wider_heads_than_the_target_shares_its_block_table() -> None:
+    """B14: head size 16 beside the target's 8; blocks are the same, a block of the draft is twice as wide."""
+    rig = make_rig(Shape(draft_head_dim=16))
+    requests = [Request(str(i), prompt_of(9, i), max_tokens=12) for i in range(2)]
+    for request, output in zip(requests, rig.generate(*requests), strict=True):
+        assert list(output.token_ids) == rig.plain(request.prompt_token_ids, 12)
