@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from runtime.bundle.errors import IntegrityError
@@ -43,7 +43,13 @@ class Weights:
             if reference.file not in self._files:
                 path = inside(self._bundle.root, reference.file)
                 self._files[reference.file] = safe_open(path, framework="pt")
-            self._tensors[place] = self._files[reference.file].get_tensor(reference.tensor)
+            try:
+                self._tensors[place] = self._files[reference.file].get_tensor(reference.tensor)
+            except SafetensorError:
+                raise IntegrityError(
+                    f"{reference.file} holds no tensor {reference.tensor}",
+                    repair="rebuild the bundle with eagle3-build",
+                ) from None
         return self._tensors[place]
 
     def bind(self, scope: str, constants: tuple[Constant, ...]) -> dict[str, Tensor]:
