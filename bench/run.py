@@ -1,9 +1,5 @@
 """Measure the build and the runtime, and print each figure beside its target.
 
-    python bench/run.py                          everything, about a quarter of an hour on two cores
-    python bench/run.py --only decode,verify     some parts
-    python bench/run.py --json figures.json      the same for machines
-
 docs/benchmarks.md says how each figure is measured. Only public commands and the runtime's own API are used. What is
 built is thrown away, but for artifacts/bench-near-tie, which the verify part builds and the next run finds.
 """
@@ -28,6 +24,12 @@ from bench.runs import measure_memory, measure_start
 from runtime.bundle.errors import Eagle3Error, render
 from runtime.bundle.open import MANIFEST, read_manifest
 
+EXAMPLES = """\b
+Examples:
+  python bench/run.py                          everything, a quarter of an hour on two quiet cores
+  python bench/run.py --only decode,verify     some parts
+  python bench/run.py --json figures.json      the same for machines
+"""
 DEFAULT_BUNDLE = ROOT / "artifacts" / CONFIG.stem
 
 
@@ -55,21 +57,22 @@ def _pool(bundle: Path, quick: bool) -> list[Figure]:
     return measure_pool(bundle, repeats=30 if quick else 150)
 
 
-# In the order of the table; the parts that import torch only when they run are the functions above.
+# What starts processes comes first, while this one is small: later it holds torch and two models, and a build sees
+# less free memory. The parts that need torch import it when they run.
 PARTS: dict[str, Callable[[Path, bool], list[Figure]]] = {
+    "start": lambda bundle, quick: measure_start(bundle, 2 if quick else 5),
+    "memory": lambda bundle, quick: measure_memory(bundle),
+    "build": lambda bundle, quick: measure_builds(),
+    "rebuild": lambda bundle, quick: measure_rebuild(1 if quick else 3),
     "decode": _decode,
     "verify": _verify,
     "host": _host,
     "pool": _pool,
-    "build": lambda bundle, quick: measure_builds(),
-    "rebuild": lambda bundle, quick: measure_rebuild(1 if quick else 3),
-    "start": lambda bundle, quick: measure_start(bundle, 2 if quick else 5),
-    "memory": lambda bundle, quick: measure_memory(bundle),
 }
 
 
 def chosen(only: str | None) -> list[str]:
-    """The parts named in `only` ("decode,verify"), all where it is None; in the table's order."""
+    """The parts named in `only` ("decode,verify"), all where it is None; in the order of PARTS."""
     names = list(PARTS) if only is None else [name.strip() for name in only.split(",")]
     unknown = [name for name in names if name not in PARTS]
     if unknown:
@@ -77,7 +80,7 @@ def chosen(only: str | None) -> list[str]:
     return [name for name in PARTS if name in names]
 
 
-@click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(help=__doc__, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", metavar="PARTS", help=f"Comma-separated: {','.join(PARTS)}.")
 @click.option(
     "--bundle",
@@ -88,19 +91,24 @@ def chosen(only: str | None) -> list[str]:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures to FILE.")
 @click.option("--quick", is_flag=True, help="Fewer repeats: to try the script out, not to publish from.")
 def main(only: str | None, bundle: Path, json_file: Path | None, quick: bool) -> None:
-    parts = chosen(only)
+    parts, bundle = chosen(only), bundle.resolve()
     machine, load_before = describe(), load_average()
     if not (bundle / MANIFEST).is_file():
         click.echo(f"Building {bundle}", err=True)
         build(bundle)
-    bundle = bundle.resolve()
     manifest = read_manifest(bundle)
     figures: list[Figure] = []
+    failed: list[str] = []
     for part in parts:
         click.echo(f"Measuring {part} ...", err=True, nl=False)
         started = time.perf_counter()
-        figures += PARTS[part](bundle, quick)
-        click.echo(f" done in {time.perf_counter() - started:.0f} s", err=True)
+        try:
+            figures += PARTS[part](bundle, quick)
+        except (BenchError, Eagle3Error) as error:  # the other parts' figures are worth having
+            failed.append(part)
+            click.echo(f" failed: {error}", err=True)
+        else:
+            click.echo(f" done in {time.perf_counter() - started:.0f} s", err=True)
     machine |= {
         "bundle": f"{manifest.name} {manifest.bundle_id[:16]}, {manifest.toolchain.get('gemm', 'unknown')} GEMMs, "
         f"{manifest.toolchain.get('march', '')}",
@@ -114,9 +122,12 @@ def main(only: str | None, bundle: Path, json_file: Path | None, quick: bool) ->
     missed = sum(figure.reached is False for figure in figures)
     targets = sum(figure.reached is not None for figure in figures)
     click.echo(f"\n{targets - missed} of {targets} targets reached.")
+    if failed:
+        click.echo(f"Not measured: {', '.join(failed)}.")
     if json_file is not None:
-        report = {"machine": machine, "figures": [figure.to_json() for figure in figures]}
+        report = {"machine": machine, "failed": failed, "figures": [figure.to_json() for figure in figures]}
         json_file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":
