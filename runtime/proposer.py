@@ -141,8 +141,6 @@ class EagleProposer:
             for member, drafted, on in zip(members, token.tolist(), going, strict=False):
                 if on:
                     member.drafts.append(drafted)
-        for member, want in zip(members, wanted, strict=True):
-            member.drafts = member.drafts[:want]
 
 
 def _will_draft(sequence: Sequence, num_speculative_tokens: int) -> bool:
