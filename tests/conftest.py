@@ -53,17 +53,20 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def console(build_cache: Path) -> Console:
-    """`console("aot.cli", *arguments, env={...}, flags=[...])`: a command in a process of its own, output captured."""
+    """`console("aot.cli", *arguments, env={...}, flags=(...))`: a command in a process of its own, output captured.
+
+    A variable that is None in `env` is not set; module None leaves it to `flags` what Python runs.
+    """
 
     def run(
-        module: str, *arguments: object, env: dict[str, str | None] | None = None, flags: tuple[str, ...] = ()
+        module: str | None, *arguments: object, env: dict[str, str | None] | None = None, flags: tuple[str, ...] = ()
     ) -> subprocess.CompletedProcess[str]:
         changed = {"PYTHONPATH": str(ROOT), **(env or {})}
         environment = {**os.environ, **{name: value for name, value in changed.items() if value is not None}}
         for name in (name for name, value in changed.items() if value is None):
             environment.pop(name, None)
         return subprocess.run(
-            [sys.executable, *flags, "-m", module, *map(str, arguments)],
+            [sys.executable, *flags, *(("-m", module) if module else ()), *map(str, arguments)],
             cwd=ROOT,
             env=environment,
             capture_output=True,
