@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from torch import Tensor
 
 from runtime.proposer import NoProposer, ScriptedProposer
 from runtime.request import Request
@@ -108,3 +109,18 @@ def test_a_draft_with_wider_heads_than_the_target_shares_its_block_table() -> No
     requests = [Request(str(i), prompt_of(9, i), max_tokens=12) for i in range(2)]
     for request, output in zip(requests, rig.generate(*requests), strict=True):
         assert list(output.token_ids) == rig.plain(request.prompt_token_ids, 12)
+
+
+class ProposesOnce(NoProposer):
+    """Three wrong tokens after the prompt, and never a word again."""
+
+    def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
+        sequence.drafts = [(shifted[-1] + 1) % VOCAB] * K
+
+
+def test_drafts_are_verified_once() -> None:
+    """A proposer that stays silent has proposed nothing; what it said before is spent."""
+    rig = make_rig()
+    (output,) = rig.generate(Request("a", prompt_of(7), max_tokens=12), proposer=ProposesOnce())
+    assert list(output.token_ids) == rig.plain(prompt_of(7), 12)
+    assert output.spec_decode.num_drafts == 1
