@@ -1,0 +1,128 @@
+"""The adjustments to Inductor do what they are for in the release that is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def in_a_worker(script: str, scratch: Path, **environment: str) -> str:
+    """Run `script` after the adjustments in a process of its own, as a worker does; returns what it printed."""
+    settings = {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", f"from aot.backends.aoti.adjust import adjust_inductor\nadjust_inductor()\n{script}"],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# A compiler that is killed half way, then one that is not
+HALF_A_FILE = """
+from pathlib import Path
+from torch._inductor import cpp_builder
+from torch._inductor.cpp_builder import CppBuilder, CppOptions
+
+folder = Path({folder!r})
+(folder / "header.h").write_text("int one();")
+
+def compiler_that(dies):
+    def run(command, cwd):
+        words = command.split()
+        output = Path(words[words.index("-o") + 1])
+        output.write_text("half" if dies else "whole")
+        if dies:
+            raise RuntimeError("killed")
+    return run
+
+def build():
+    CppBuilder(
+        name=str(folder / "header.h"), sources=str(folder / "header.h"), BuildOption=CppOptions(precompiling=True)
+    ).build()
+
+cpp_builder.run_compile_cmd = compiler_that(dies=True)
+try:
+    build()
+except RuntimeError:
+    pass
+print(*sorted(file.name.split(".gch")[0] + ".gch" for file in folder.glob("*.gch")) or ["none"])
+cpp_builder.run_compile_cmd = compiler_that(dies=False)
+build()
+print((folder / "header.h.gch").read_text())
+"""
+
+
+def test_a_header_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "headers"
+    folder.mkdir()
+    assert in_a_worker(HALF_A_FILE.format(folder=str(folder)), tmp_path / "scratch").split() == ["none", "whole"]
+
+
+def test_compiled_code_names_sources_without_the_build_machines_folders(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch with space"
+    script = (
+        "from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions\n"
+        "print(CppBuilder(name='a', sources='a.cpp', BuildOption=CppTorchOptions()).get_command_line())"
+    )
+    import shlex
+
+    import torch
+
+    words = shlex.split(in_a_worker(script, scratch))
+    assert f"-fmacro-prefix-map={scratch}/=" in words
+    assert f"-fmacro-prefix-map={Path(torch.__file__).parents[1]}/=" in words
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_headers_are_precompiled_where_openssl_is(tmp_path: Path, there: bool) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    if there:
+        (folder / "openssl").write_text("#!/bin/sh\n")
+        (folder / "openssl").chmod(0o755)
+    script = "from torch._inductor import config\nprint(config.aot_inductor.precompile_headers)"
+    assert in_a_worker(script, tmp_path / "scratch", PATH=str(folder)) == str(there)
+
+
+def test_frozen_constants_never_share_a_name(tmp_path: Path) -> None:
+    script = (
+        "from types import SimpleNamespace\n"
+        "import torch\n"
+        "from torch._inductor.graph import GraphLowering\n"
+        "graph = GraphLowering.__new__(GraphLowering)\n"
+        "graph.constants, graph.constant_reprs, graph.allocated_constant_name = {}, {}, {}\n"
+        "graph.seen_subgraphs, graph.name = set(), None\n"
+        "names = []\n"
+        "for value in range(3):\n"
+        "    names.append(graph.allocate_non_dup_const_name(None, torch.tensor([value])))\n"
+        "    graph.constants = {}\n"
+        "print(len(set(names)))"
+    )
+    assert in_a_worker(script, tmp_path / "scratch") == "3"
+
+
+def test_variables_that_steer_the_compiler_do_not_reach_it(tmp_path: Path) -> None:
+    script = (
+        "import aot.backends.aoti.preload\n"
+        "import os\n"
+        "print(*sorted(name for name in os.environ if name.startswith(('TORCHINDUCTOR_', 'ATEN_'))))"
+    )
+    tricks = {"TORCHINDUCTOR_FREEZING": "1", "TORCHINDUCTOR_CPP_WRAPPER": "1", "ATEN_CPU_CAPABILITY": "default"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **tricks},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["TORCHINDUCTOR_COMPILE_THREADS"]

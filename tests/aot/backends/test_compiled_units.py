@@ -1,0 +1,132 @@
+"""One decoder layer compiled in each way: the same numbers within rounding, every packed weight recognised."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aot.backends.aoti.packing import PLAIN, apply
+from aot.backends.aoti.toolchain import detect
+from aot.build.models import read_models
+from aot.config import load_config
+from aot.graphs.geometry import geometry
+from aot.graphs.modules import dtype_of, fill_random, module
+from aot.graphs.table import graph_table
+from aot.graphs.units import UnitSpec
+from runtime.bundle.record import to_json
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[3]
+LINEARS = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
+
+# What a CPU with AMX answers. The code is compiled and never run.
+WITH_AMX = """
+import torch
+torch.cpu._is_amx_tile_supported = torch.cpu._is_avx512_supported = torch.cpu._is_vnni_supported = lambda: True
+torch.cpu._init_amx = lambda: True
+torch.cpu._is_amx_fp16_supported = lambda: False
+"""
+
+
+def layer_spec(tiny_config: Path, name: str) -> UnitSpec:
+    config = load_config(tiny_config, ("dtype=bfloat16",))
+    models = read_models(config)
+    return next(unit for unit in graph_table(geometry(config, models.target, models.draft)).units if unit.name == name)
+
+
+def compile_unit(spec: UnitSpec, out: Path, scratch: Path, gemm: str, march: str, host: str = "") -> dict[str, Any]:
+    """Compile `spec` into `out` in a process of its own; returns weight -> layout."""
+    out.mkdir()
+    job = {"unit": to_json(spec), "gemm": gemm, "march": march, "compiler": detect().compiler}
+    (out / "job.json").write_text(json.dumps(job))
+    script = (
+        f"{host}\nfrom aot.backends.aoti.worker import compile_unit\nimport json\n"
+        f"compile_unit(json.load(open({str(out / 'job.json')!r})), {str(out)!r})"
+    )
+    settings = {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {
+        c["weight"].removesuffix(".weight"): c["layout"]
+        for c in json.loads((out / "unit.json").read_text())["constants"]
+    }
+
+
+def layer_inputs(spec: UnitSpec) -> list[Tensor]:
+    """4 rows of one request at positions 0..3 in block 1 of a pool of 8."""
+    random = torch.Generator().manual_seed(3)
+    named: dict[str, Tensor] = {
+        "positions": torch.arange(4, dtype=torch.int32),
+        "slot_mapping": torch.arange(16, 20, dtype=torch.int32),
+        "block_table": torch.tensor([[1, 0, 0, 0]], dtype=torch.int32),
+    }
+    made = []
+    for value in spec.inputs:
+        shape = [8 if isinstance(dim, str) else dim for dim in value.shape]
+        tensor = torch.randn(shape, generator=random).to(dtype_of(value.dtype))
+        made.append(named.get(value.name, torch.zeros_like(tensor) if "pool" in value.name else tensor))
+    return made
+
+
+def run_compiled(spec: UnitSpec, out: Path) -> list[Tensor]:
+    """The outputs and both pools of the compiled unit, with the weights that `fill_random` gives."""
+    unit = module(spec)
+    fill_random(unit)
+    weights = dict(unit.named_parameters())
+    record = json.loads((out / "unit.json").read_text())
+    constants = {c["name"]: apply(c["layout"], weights[c["weight"]].detach().clone()) for c in record["constants"]}
+    runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(str(out / "unit.so"), 1)  # type: ignore[attr-defined]
+    runner.update_constant_buffer(constants, False, True, True)
+    inputs = layer_inputs(spec)
+    return [*runner.run(inputs), *inputs[-2:]]
+
+
+def run_eager(spec: UnitSpec) -> list[Tensor]:
+    unit = module(spec)
+    fill_random(unit)
+    inputs = layer_inputs(spec)
+    with torch.no_grad():
+        output = unit(*inputs)
+    return [*(output if isinstance(output, tuple) else (output,)), *inputs[-2:]]
+
+
+def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tmp_path: Path) -> None:
+    spec, march = layer_spec(tiny_config, "target_layer.r1x4"), detect().march
+    layouts = compile_unit(spec, tmp_path / "packed", tmp_path / "scratch", "packed", march)
+    plain = compile_unit(spec, tmp_path / "library", tmp_path / "scratch", "library", march)
+    assert set(plain.values()) == {PLAIN}
+    assert set(layouts) == set(plain)
+    assert all(layouts[linear].startswith("block") for linear in LINEARS), layouts
+    eager = run_eager(spec)
+    packed, library = run_compiled(spec, tmp_path / "packed"), run_compiled(spec, tmp_path / "library")
+    assert len(packed) == len(library) == len(eager) == 3
+    for ours, theirs, right in zip(packed, library, eager, strict=True):
+        assert right.abs().max() > 0.01, "a comparison of zeros says nothing"
+        scale = float(right.abs().max())
+        assert (ours - theirs).abs().max() <= 2**-6 * scale
+        assert (ours - right).abs().max() <= 2**-6 * scale
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX belongs to x86-64")
+@pytest.mark.parametrize("name", ["target_layer.r1x4", "target_layer.r1x16"])
+def test_the_layouts_of_an_amx_host_are_known(tiny_config: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "amx"
+    spec = layer_spec(tiny_config, name)
+    layouts = compile_unit(spec, out, tmp_path / "scratch", "packed", "x86-64-v4", WITH_AMX)
+    assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, "block32_pair2")
+    if disassembler := shutil.which("objdump"):
+        code = subprocess.run([disassembler, "-d", out / "unit.so"], capture_output=True, text=True, check=True)
+        assert "tdpbf16ps" in code.stdout, "the code is not for AMX at all"
