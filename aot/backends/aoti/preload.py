@@ -12,6 +12,9 @@ for _name in [name for name in os.environ if name.startswith("TORCHINDUCTOR_") o
 # Read when Inductor loads. No pool of compile threads: it would not survive the fork, and one unit is one process.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
+import torch._dynamo  # noqa: E402
+import torch._inductor.compile_fx  # noqa: E402
+import torch.export  # noqa: E402, F401
 
 import aot.backends.aoti.adjust  # noqa: E402
 import aot.backends.aoti.packing  # noqa: E402
