@@ -207,7 +207,7 @@ def _compile(
     reporter.compiled()
     problems: list[Eagle3Error] = [
         CompileError(
-            f"Unit {result.name} failed to compile",
+            f"Unit {result.name} of {graphs_of(plan, result.name)} failed to compile",
             expected="exit code 0",
             found=f"exit code {result.exit_code}",
             repair=f"read {result.log}" + (", and free memory or pass --jobs 1" if result.exit_code == -9 else ""),
@@ -218,6 +218,12 @@ def _compile(
     if problems:
         raise ErrorGroup(f"{len(problems)} of {len(misses)} units failed; the others are in the cache", problems)
     return results
+
+
+def graphs_of(plan: Plan, unit: str) -> str:
+    """The graphs that call `unit`, in words."""
+    first, *more = [graph.name for graph in plan.table.graphs if any(call.unit == unit for call in graph.calls)]
+    return f"graph {first}" + (f" and {len(more)} more" if more else "")
 
 
 def unit_bytes(arguments: Any) -> int:
