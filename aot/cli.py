@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from runtime.bundle.errors import Eagle3Error, UsageError, render
+from runtime.threads import bound_spinning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -193,6 +194,7 @@ def inspect(bundle: Path, as_json: bool, no_verify: bool) -> None:
 
 def main() -> None:
     """Console entry point: runs the command and turns errors into sentences and exit codes."""
+    bound_spinning()
     as_json = "--json" in sys.argv[1:]
     try:
         code = cli(standalone_mode=False)

@@ -23,6 +23,7 @@ from bench.machine import describe, load_average
 from bench.runs import measure_memory, measure_start
 from runtime.bundle.errors import Eagle3Error, render
 from runtime.bundle.open import MANIFEST, read_manifest
+from runtime.threads import bound_spinning
 
 EXAMPLES = """\b
 Examples:
@@ -91,6 +92,7 @@ def chosen(only: str | None) -> list[str]:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures to FILE.")
 @click.option("--quick", is_flag=True, help="Fewer repeats: to try the script out, not to publish from.")
 def main(only: str | None, bundle: Path, json_file: Path | None, quick: bool) -> None:
+    bound_spinning()  # as the two commands do, for the peer too
     parts, bundle = chosen(only), bundle.resolve()
     machine, load_before = describe(), load_average()
     if not (bundle / MANIFEST).is_file():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runtime.bundle.errors import Eagle3Error, UsageError, render
+from runtime.threads import bound_spinning
 
 if TYPE_CHECKING:
     from runtime.prompts import Prompt
@@ -151,6 +152,7 @@ def _prompt_from_stdin() -> Prompt:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script: runs the command and turns every way to fail into a message and an exit code."""
+    bound_spinning()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
