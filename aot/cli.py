@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from runtime.bundle.errors import Eagle3Error, UsageError, render
-from runtime.threads import bound_spinning
+from runtime.bundle.threads import bound_spinning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -23,7 +23,7 @@ from bench.machine import describe, load_average
 from bench.runs import measure_memory, measure_start
 from runtime.bundle.errors import Eagle3Error, render
 from runtime.bundle.open import MANIFEST, read_manifest
-from runtime.threads import bound_spinning
+from runtime.bundle.threads import bound_spinning
 
 EXAMPLES = """\b
 Examples:

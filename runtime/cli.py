@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runtime.bundle.errors import Eagle3Error, UsageError, render
-from runtime.threads import bound_spinning
+from runtime.bundle.threads import bound_spinning
 
 if TYPE_CHECKING:
     from runtime.prompts import Prompt

@@ -134,7 +134,7 @@ def test_a_plan_says_what_misses_and_why(plan: Callable[..., dict[str, Any]]) ->
         "draft_recurrent.r2",
     }
     assert shorter["target_layer.r1x3"]["reason"] == "never compiled here"
-    narrow = plan("dtype=bfloat16")["units"]
+    narrow = plan("dtype=float16")["units"]
     assert {(unit["hit"], unit["reason"]) for unit in narrow} == {(False, "changed: dtype")}
     other_blocks = {unit["name"]: unit["reason"] for unit in plan("block_size=32")["units"]}
     assert other_blocks["target_layer.r1x4"] == "changed: shapes"

@@ -5,10 +5,13 @@ They are for torch 2.13.0 and are checked by tests/aot/backends: another release
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import shlex
 import shutil
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,10 @@ def adjust_inductor() -> None:
     keep_library_bmm()
     name_packed_constants()
     write_whole_files()
+    keep_headers_in_the_cache()
     hide_build_paths()
     need_no_openssl()
+    need_no_semaphore()
 
 
 def keep_library_bmm() -> None:
@@ -27,8 +32,6 @@ def keep_library_bmm() -> None:
 
     Inductor's own batched template takes no dynamic width, and attention's products have one.
     """
-    import importlib
-
     bmm: Any = importlib.import_module("torch._inductor.kernel.bmm")
 
     bmm.use_aten_gemm_kernels = lambda: True
@@ -76,6 +79,19 @@ def write_whole_files() -> None:
     builder.build = build_whole
 
 
+def keep_headers_in_the_cache() -> None:
+    """Keep precompiled headers, 300 MB of them, with the compiler's other files.
+
+    Inductor settles their folder, in the system's temporary one, when it is imported: before a worker knows its own.
+    """
+    from torch._inductor import codecache
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    cache: Any = codecache
+    cache._HEADER_DIR = str(Path(cache_dir()) / "precompiled_headers")
+    cache._HEADER_LOCK_DIR = str(Path(cache_dir()) / "precompiled_headers" / "locks")
+
+
 def hide_build_paths() -> None:
     """Keep the build machine's folders out of compiled code.
 
@@ -99,3 +115,12 @@ def need_no_openssl() -> None:
     if shutil.which("openssl") is None:
         settings: Any = config
         settings.aot_inductor.precompile_headers = False
+
+
+def need_no_semaphore() -> None:
+    """Give tqdm, in which Inductor wraps its loops, a lock of this process alone.
+
+    Its own is a semaphore of the system. Ctrl-C kills workers, and Python would complain of each one that leaked.
+    """
+    with suppress(ImportError):
+        importlib.import_module("tqdm").tqdm.set_lock(threading.RLock())

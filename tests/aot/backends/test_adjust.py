@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[3]
 
@@ -74,10 +76,6 @@ def test_compiled_code_names_sources_without_the_build_machines_folders(tmp_path
         "from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions\n"
         "print(CppBuilder(name='a', sources='a.cpp', BuildOption=CppTorchOptions()).get_command_line())"
     )
-    import shlex
-
-    import torch
-
     words = shlex.split(in_a_worker(script, scratch))
     assert f"-fmacro-prefix-map={scratch}/=" in words
     assert f"-fmacro-prefix-map={Path(torch.__file__).parents[1]}/=" in words
@@ -111,13 +109,36 @@ def test_frozen_constants_never_share_a_name(tmp_path: Path) -> None:
     assert in_a_worker(script, tmp_path / "scratch") == "3"
 
 
-def test_variables_that_steer_the_compiler_do_not_reach_it(tmp_path: Path) -> None:
+def test_precompiled_headers_lie_in_the_cache_whenever_inductor_was_imported(tmp_path: Path) -> None:
+    script = (
+        "import os, torch._inductor.codecache as codecache\n"
+        f"os.environ['TORCHINDUCTOR_CACHE_DIR'] = {str(tmp_path / 'mine')!r}\n"
+        "adjust_inductor()\n"
+        "print(codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)"
+    )
+    folders = in_a_worker(script, tmp_path / "another").split()
+    assert folders == [str(tmp_path / "mine/precompiled_headers"), str(tmp_path / "mine/precompiled_headers/locks")]
+
+
+def test_a_progress_bar_takes_no_semaphore_of_the_system(tmp_path: Path) -> None:
+    script = (
+        "import multiprocessing.synchronize as synchronize\n"
+        "made = []\n"
+        "synchronize.SemLock.__init__ = lambda self, *_, **__: made.append(self)\n"
+        "from tqdm import tqdm\n"
+        "list(tqdm([1], disable=True))\n"
+        "print(len(made))"
+    )
+    assert in_a_worker(script, tmp_path / "scratch") == "0"
+
+
+def test_variables_that_steer_the_compiler_do_not_reach_it() -> None:
     script = (
         "import aot.backends.aoti.preload\n"
         "import os\n"
-        "print(*sorted(name for name in os.environ if name.startswith(('TORCHINDUCTOR_', 'ATEN_'))))"
+        "print(*sorted(f'{name}={os.environ[name]}' for name in os.environ if name.startswith(('TORCHIND', 'ATEN_'))))"
     )
-    tricks = {"TORCHINDUCTOR_FREEZING": "1", "TORCHINDUCTOR_CPP_WRAPPER": "1", "ATEN_CPU_CAPABILITY": "default"}
+    tricks = {"TORCHINDUCTOR_FREEZING": "1", "TORCHINDUCTOR_CACHE_DIR": "/x", "ATEN_CPU_CAPABILITY": "default"}
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT), **tricks},
@@ -125,4 +146,7 @@ def test_variables_that_steer_the_compiler_do_not_reach_it(tmp_path: Path) -> No
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["TORCHINDUCTOR_COMPILE_THREADS"]
+    # Importing Inductor sets its cache folder, which each worker replaces by its own
+    settings = dict(word.split("=") for word in done.stdout.split())
+    assert settings.pop("TORCHINDUCTOR_CACHE_DIR", "") != "/x"
+    assert settings == {"TORCHINDUCTOR_COMPILE_THREADS": "1"}

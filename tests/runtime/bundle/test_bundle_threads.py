@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from runtime.threads import SPIN_COUNT, bound_spinning
+from runtime.bundle.threads import SPIN_COUNT, bound_spinning
 
 
 def test_the_spin_count_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
