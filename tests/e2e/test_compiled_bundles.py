@@ -128,7 +128,8 @@ def test_a_prompt_that_is_too_long_is_refused(run: Run, bundle: Path, tmp_path: 
     assert done.stdout == ""
     assert done.stderr == (
         f"error: prompts.jsonl line 1 cannot run: expected a prompt of at most {longest - 1} tokens "
-        f"(max_model_len - 1), found {longest}.\nhint: shorten the prompt, or build the bundle with a larger max_model_len\n"
+        f"(max_model_len - 1), found {longest}.\n"
+        "hint: shorten the prompt, or build the bundle with a larger max_model_len\n"
     )
 
 
