@@ -16,9 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
-import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, not as a module
+
+from runtime.bundle.threads import bound_spinning
+
+bound_spinning()  # as eagle3-run does, before torch is imported
+
+import torch
 
 from bench.commands import CONFIG, ROOT
 from bench.machine import describe, load_average
