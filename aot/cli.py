@@ -150,7 +150,7 @@ def _plan(config_file: Path, overrides: tuple[str, ...]) -> tuple[Any, Any, Any]
             repair="set backend: {name: aoti, device: cpu}",
         )
     models = read_models(config)
-    backend = AotiBackend.detect(config.backend.gemm)
+    backend = AotiBackend.detect(config.backend.gemm, config.dtype)
     cache = Cache(cache_root())
     return make_plan(config, config.base, models, backend, cache), backend, cache
 

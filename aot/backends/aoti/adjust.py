@@ -15,9 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from aot.backends.aoti import bf16_gemm
 
-def adjust_inductor() -> None:
-    """Apply all; the process compiles one unit and ends."""
+
+def adjust_inductor(*, pair_kernel: bool = False) -> None:
+    """Apply all; the process compiles one unit and ends.
+
+    Args:
+        pair_kernel: offer the bf16 micro-kernel for AVX512-BF16, see `bf16_gemm`.
+    """
     keep_library_bmm()
     name_packed_constants()
     write_whole_files()
@@ -25,6 +31,18 @@ def adjust_inductor() -> None:
     hide_build_paths()
     need_no_openssl()
     need_no_semaphore()
+    if pair_kernel:
+        bf16_gemm.register()
+        compile_with("mavx512bf16")
+
+
+def compile_with(flag: str) -> None:
+    """Add a flag of the C++ compiler, without its dash."""
+    from torch._inductor import cpp_builder
+
+    builder: Any = cpp_builder
+    flags = builder._get_os_related_cpp_cflags
+    builder._get_os_related_cpp_cflags = lambda compiler: [*flags(compiler), flag]
 
 
 def keep_library_bmm() -> None:

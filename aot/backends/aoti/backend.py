@@ -30,9 +30,9 @@ class AotiBackend:
     name: str = "aoti"
 
     @classmethod
-    def detect(cls, gemm: str) -> AotiBackend:
+    def detect(cls, gemm: str, dtype: str) -> AotiBackend:
         """The backend for this machine; raises HostError when there is no C++ compiler."""
-        return cls(detect(gemm))
+        return cls(detect(gemm, dtype))
 
     @cached_property
     def program(self) -> str:
@@ -93,6 +93,7 @@ class AotiBackend:
             "gemm": self.toolchain.gemm,
             "march": self.toolchain.march,
             "compiler": self.toolchain.compiler,
+            "pair_kernel": self.toolchain.pair_kernel,
         }
 
     def environment(self, scratch: Path) -> dict[str, str]:

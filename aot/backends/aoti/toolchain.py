@@ -27,7 +27,8 @@ class Toolchain:
         compiler_version: first line of its --version.
         march: the -march level; never "native", so that a bundle runs on any host with `features`.
         features: CPU flags that the compiled code may use.
-        gemm: "packed" (weights frozen into Inductor's own GEMM layout) or "library" (plain weights, ATen's oneDNN).
+        gemm: "packed" (weights frozen into the layout of Inductor's GEMM template) or "library" (plain weights,
+            ATen's oneDNN).
         torch: release of torch.
     """
 
@@ -41,6 +42,11 @@ class Toolchain:
     @property
     def amx(self) -> bool:
         return "amx_tile" in self.features
+
+    @property
+    def pair_kernel(self) -> bool:
+        """Whether packed bf16 GEMMs use our own micro-kernel; with AMX, Inductor has one for the tiles."""
+        return self.gemm == "packed" and "avx512_bf16" in self.features and not self.amx
 
 
 def find_compiler() -> str:
@@ -60,18 +66,18 @@ def find_compiler() -> str:
     )
 
 
-def detect(gemm: str = "auto") -> Toolchain:
-    """The toolchain of this machine.
+def detect(gemm: str = "auto", dtype: str = "bfloat16") -> Toolchain:
+    """The toolchain of this machine for weights of `dtype`.
 
     Args:
-        gemm: "auto" takes packed GEMMs where the CPU has AMX tiles and the library's elsewhere. Measured: on a Xeon
-            with AMX packed GEMMs made a decode pass 1.7 times faster; on an EPYC with AVX512-BF16 and no AMX the
-            library's were 1.4 times faster.
+        gemm: "auto" packs bf16 weights where the CPU multiplies bf16: with AMX tiles through Inductor's own kernel
+            (measured on a Xeon: a decode pass 1.7 times faster), with AVX512-BF16 alone through ours (on an EPYC: 1.7
+            times faster than the library, see `bf16_gemm`). Elsewhere the library is the faster one.
     """
     compiler = find_compiler()
     march, features = _instruction_set(cpu_features())
     if gemm == "auto":
-        gemm = "packed" if "amx_tile" in features else "library"
+        gemm = "packed" if "avx512_bf16" in features and dtype == "bfloat16" else "library"
     return Toolchain(compiler, _version(compiler), march, features, gemm, torch_release())
 
 
@@ -84,6 +90,8 @@ def _instruction_set(flags: frozenset[str]) -> tuple[str, tuple[str, ...]]:
     if not flags.issuperset(_V4):
         return "x86-64-v3", _V3
     extra = tuple(flag for flag in ("avx512_vnni",) if flag in flags)
+    if "avx512_bf16" in flags:
+        extra += ("avx512_bf16",)
     if flags.issuperset(_AMX):
         extra = _AMX
     return "x86-64-v4", _V3 + _V4 + extra

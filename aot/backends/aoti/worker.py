@@ -90,7 +90,7 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
 
         from aot.backends.aoti.adjust import adjust_inductor
 
-        adjust_inductor()
+        adjust_inductor(pair_kernel=job["pair_kernel"])
         with tempfile.TemporaryDirectory(dir=out) as work:
             package = aoti_compile_and_package(
                 program,

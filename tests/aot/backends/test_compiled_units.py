@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -23,6 +24,7 @@ from aot.graphs.geometry import geometry
 from aot.graphs.modules import dtype_of, fill_random, module
 from aot.graphs.table import graph_table
 from aot.graphs.units import UnitSpec
+from runtime.bundle.host import cpu_features
 from runtime.bundle.record import to_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -45,10 +47,13 @@ def layer_spec(tiny_config: Path, name: str) -> UnitSpec:
     return next(unit for unit in graph_table(geometry(config, models.target, models.draft)).units if unit.name == name)
 
 
-def compile_unit(spec: UnitSpec, out: Path, scratch: Path, gemm: str, march: str, host: str = "") -> dict[str, Any]:
+def compile_unit(
+    spec: UnitSpec, out: Path, scratch: Path, gemm: str, march: str, host: str = "", pair_kernel: bool = False
+) -> dict[str, Any]:
     """Compile `spec` into `out` in a process of its own; returns weight -> layout."""
     out.mkdir()
-    job = {"unit": to_json(spec), "gemm": gemm, "march": march, "compiler": detect().compiler}
+    compiler = detect().compiler
+    job = {"unit": to_json(spec), "gemm": gemm, "march": march, "compiler": compiler, "pair_kernel": pair_kernel}
     (out / "job.json").write_text(json.dumps(job))
     script = (
         f"{host}\nfrom aot.backends.aoti.worker import compile_unit\nimport json\n"
@@ -83,6 +88,12 @@ def layer_inputs(spec: UnitSpec) -> list[Tensor]:
 
 def run_compiled(spec: UnitSpec, out: Path) -> list[Tensor]:
     """The outputs and both pools of the compiled unit, with the weights that `fill_random` gives."""
+    inputs = layer_inputs(spec)
+    return [*run_unit(spec, out, inputs), *inputs[-2:]]
+
+
+def run_unit(spec: UnitSpec, out: Path, inputs: list[Tensor]) -> list[Tensor]:
+    """The outputs of the compiled unit on `inputs`."""
     unit = module(spec)
     fill_random(unit)
     weights = dict(unit.named_parameters())
@@ -90,8 +101,8 @@ def run_compiled(spec: UnitSpec, out: Path) -> list[Tensor]:
     constants = {c["name"]: apply(c["layout"], weights[c["weight"]].detach().clone()) for c in record["constants"]}
     runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(str(out / "unit.so"), 1)  # type: ignore[attr-defined]
     runner.update_constant_buffer(constants, False, True, True)
-    inputs = layer_inputs(spec)
-    return [*runner.run(inputs), *inputs[-2:]]
+    outputs: list[Tensor] = runner.run(inputs)
+    return outputs
 
 
 def run_eager(spec: UnitSpec) -> list[Tensor]:
@@ -118,6 +129,38 @@ def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tm
         scale = float(right.abs().max())
         assert (ours - theirs).abs().max() <= 2**-6 * scale
         assert (ours - right).abs().max() <= 2**-6 * scale
+
+
+@pytest.mark.skipif("avx512_bf16" not in cpu_features(), reason="the kernel's instruction is AVX512-BF16's")
+def test_the_pair_kernel_computes_a_layer_and_keeps_a_rows_bits(tiny_config: Path, tmp_path: Path) -> None:
+    spec = layer_spec(tiny_config, "target_layer.r1x4")
+    layouts = compile_unit(spec, tmp_path / "pair", tmp_path / "scratch", "packed", "x86-64-v4", pair_kernel=True)
+    assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, "block32_pair2")
+    if disassembler := shutil.which("objdump"):
+        code = subprocess.run(
+            [disassembler, "-d", tmp_path / "pair" / "unit.so"], capture_output=True, text=True, check=True
+        )
+        assert "vdpbf16ps" in code.stdout, "the code does not multiply pairs"
+    for ours, right in zip(run_compiled(spec, tmp_path / "pair"), run_eager(spec), strict=True):
+        assert (ours - right).abs().max() <= 2**-6 * float(right.abs().max())
+
+
+@pytest.mark.skipif("avx512_bf16" not in cpu_features(), reason="the kernel's instruction is AVX512-BF16's")
+def test_the_pair_kernel_pads_columns_that_fill_no_block(tiny_config: Path, tmp_path: Path) -> None:
+    """A vocabulary of 250 is seven blocks of 32 columns and 26 more; the six padded ones must not win."""
+    head = layer_spec(tiny_config, "target_verify_head.r1x4")
+    spec = dataclasses.replace(head, arguments={**head.arguments, "vocab": 250, "with_logits": True})
+    layouts = compile_unit(spec, tmp_path / "pair", tmp_path / "scratch", "packed", "x86-64-v4", pair_kernel=True)
+    assert layouts["lm_head"] == "block32_pair2"
+    unit = module(spec)
+    fill_random(unit)
+    rows = torch.randn(4, 64, generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
+    integers = [torch.zeros(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)]
+    with torch.no_grad():
+        right = unit(rows, *integers, rows, rows, rows)[2]
+    logits = run_unit(spec, tmp_path / "pair", [rows, *integers, rows, rows, rows])[2]
+    assert logits.shape == (4, 250)
+    assert (logits - right).abs().max() <= 2**-6 * float(right.abs().max())
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX belongs to x86-64")

@@ -15,6 +15,7 @@ from runtime.bundle.host import check_host
 
 AVX2 = "avx2 bmi1 bmi2 f16c fma abm movbe"
 AVX512 = AVX2 + " avx512f avx512bw avx512cd avx512dq avx512vl"
+EPYC = AVX512 + " avx512_vnni avx512_bf16"
 SAPPHIRE_RAPIDS = AVX512 + " avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8"
 
 
@@ -31,9 +32,9 @@ def x86(monkeypatch: pytest.MonkeyPatch) -> None:
         # AVX512 without one of its v4 parts is v3: a compiler told v4 may use all of them
         (AVX512.replace(" avx512dq", ""), "x86-64-v3", AVX2),
         (AVX512, "x86-64-v4", AVX512),
-        (AVX512 + " avx512_vnni avx512_bf16", "x86-64-v4", AVX512 + " avx512_vnni"),
+        (EPYC, "x86-64-v4", EPYC),
         # AMX tiles without the bf16 product are no AMX
-        (SAPPHIRE_RAPIDS.replace(" amx_bf16", ""), "x86-64-v4", AVX512 + " avx512_vnni"),
+        (SAPPHIRE_RAPIDS.replace(" amx_bf16", ""), "x86-64-v4", EPYC),
         (
             SAPPHIRE_RAPIDS,
             "x86-64-v4",
@@ -51,19 +52,23 @@ def test_other_architectures_take_the_compilers_default(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("flags", "asked", "gemm"),
+    ("flags", "asked", "dtype", "gemm", "pair_kernel"),
     [
-        (SAPPHIRE_RAPIDS, "auto", "packed"),
-        (AVX512, "auto", "library"),
-        (AVX512, "packed", "packed"),
-        (SAPPHIRE_RAPIDS, "library", "library"),
+        (SAPPHIRE_RAPIDS, "auto", "bfloat16", "packed", False),
+        (EPYC, "auto", "bfloat16", "packed", True),
+        (EPYC, "auto", "float32", "library", False),
+        (EPYC, "auto", "float16", "library", False),
+        (AVX512, "auto", "bfloat16", "library", False),
+        (AVX512, "packed", "bfloat16", "packed", False),
+        (SAPPHIRE_RAPIDS, "library", "bfloat16", "library", False),
     ],
 )
-def test_packed_gemms_are_the_default_where_amx_is(
-    monkeypatch: pytest.MonkeyPatch, flags: str, asked: str, gemm: str
+def test_packed_gemms_are_the_default_where_the_cpu_multiplies_bf16(
+    monkeypatch: pytest.MonkeyPatch, flags: str, asked: str, dtype: str, gemm: str, pair_kernel: bool
 ) -> None:
     monkeypatch.setattr(toolchain, "cpu_features", lambda: frozenset(flags.split()))
-    assert detect(asked).gemm == gemm
+    found = detect(asked, dtype)
+    assert (found.gemm, found.pair_kernel) == (gemm, pair_kernel)
 
 
 def fake_compiler(folder: Path, name: str) -> Path:
@@ -103,7 +108,7 @@ def backend_for(flags: str, monkeypatch: pytest.MonkeyPatch) -> AotiBackend:
     monkeypatch.setattr(toolchain, "cpu_features", lambda: frozenset(flags.split()))
     monkeypatch.setattr(toolchain, "find_compiler", lambda: "/opt/bin/g++")
     monkeypatch.setattr(toolchain, "_version", lambda compiler: "g++ 12.2.0")
-    return AotiBackend.detect("auto")
+    return AotiBackend.detect("auto", "bfloat16")
 
 
 def test_a_bundle_requires_what_its_code_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
