@@ -19,8 +19,9 @@ from runtime.bundle.open import Bundle
 from runtime.graph import LoadedGraph
 from runtime.weights import Weights, dtype_of
 
-# A dynamic block table is as wide as needed, in steps of this many tokens, and never narrower than two blocks.
-WIDTH_STEP = 64
+# A dynamic block table grows in steps of this many tokens, and of a quarter of its width once that is more. The widths
+# are few, so that the builder can try every one: kernels may sum in another order at 1024 tokens than at 2048.
+LEAST_WIDTH = 64
 
 
 def allocate_pools(cache: KVCache, num_blocks: int) -> dict[str, Tensor]:
@@ -71,7 +72,9 @@ class GraphSet:
         exact = self.manifest.exactness
         pinned = exact.lossless == "exact"
         self._pin_requests = pinned and "requests" not in exact.bitwise_across
-        self._pin_context = pinned and "context" not in exact.bitwise_across
+        self._widths: tuple[int, ...] | None = None  # the only block-table widths, in tokens, of decoding; None: any
+        if pinned and "context" not in exact.bitwise_across:
+            self._widths = exact.context_widths or (self.manifest.buckets.context_tokens[-1],)
 
     def _require(self, kinds: Iterable[GraphKind]) -> None:
         buckets = self.manifest.buckets
@@ -99,7 +102,7 @@ class GraphSet:
     def prefill(self, kind: GraphKind, tokens: int, context: int) -> tuple[LoadedGraph, Bucket]:
         """The graph for one chunk of `tokens` rows whose last row sees `context` entries."""
         size = min(size for size in self.manifest.buckets.prefill_tokens if size >= tokens)
-        return self._pick(kind, size, 1, size, context, pinned=False)
+        return self._pick(kind, size, 1, size, context, None)
 
     def decode(self, kind: GraphKind, requests: int, context: int) -> tuple[LoadedGraph, Bucket]:
         """The graph for `requests` requests, the longest of which sees `context` entries.
@@ -112,18 +115,17 @@ class GraphSet:
         rows = 1 + self.manifest.speculation.num_speculative_tokens
         if kind in ("draft_recurrent", "target_decode"):
             rows = 1
-        return self._pick(kind, size, size, rows, context, pinned=target and self._pin_context)
+        return self._pick(kind, size, size, rows, context, self._widths if target else None)
 
     def _pick(
-        self, kind: GraphKind, size: int, requests: int, rows: int, context: int, *, pinned: bool
+        self, kind: GraphKind, size: int, requests: int, rows: int, context: int, widths: tuple[int, ...] | None
     ) -> tuple[LoadedGraph, Bucket]:
         contexts, block_size = self.manifest.buckets.context_tokens, self.manifest.kv_cache.block_size
-        bucket = contexts[-1] if pinned else min(c for c in contexts if c >= context)
-        graph = self._graphs[kind, size, bucket]
-        blocks = table_columns(graph.spec, block_size)
-        if not pinned and _dynamic_width(graph.spec):
-            step = width_step(block_size)
-            blocks = min(blocks, -(-context // (block_size * step)) * step)
+        if widths is not None:
+            context = min(width for width in widths if width >= context)
+        graph = self._graphs[kind, size, min(c for c in contexts if c >= min(context, contexts[-1]))]
+        columns = table_widths(graph.spec, block_size)
+        blocks = min((w for w in columns if w * block_size >= context), default=columns[-1])
         return graph, Bucket(requests, rows, blocks)
 
 
@@ -138,13 +140,11 @@ def table_widths(spec: Graph, block_size: int) -> list[int]:
     whole = table_columns(spec, block_size)
     if not _dynamic_width(spec):
         return [whole]
-    step = width_step(block_size)
-    return [*range(step, whole, step), whole]
-
-
-def width_step(block_size: int) -> int:
-    """Columns by which a dynamic block table grows."""
-    return max(WIDTH_STEP // block_size, 2)
+    widths, columns = [], max(LEAST_WIDTH // block_size, 2)
+    while columns < whole:
+        widths.append(columns)
+        columns += max(max(LEAST_WIDTH // block_size, 2), (1 << columns.bit_length() - 1) // 4)
+    return [*widths, whole]
 
 
 def _dynamic_width(spec: Graph) -> bool:

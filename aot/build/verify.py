@@ -46,10 +46,13 @@ def verify(
                 found="different ones",
                 repair="build with exact_greedy: false, or another backend.gemm",
             )
-        exactness = dataclasses.replace(exactness, bitwise_across=bits.axes())
+        axes = bits.axes()
+        widths = () if "context" in axes else bits.context_widths()
+        exactness = dataclasses.replace(exactness, bitwise_across=axes, context_widths=widths)
         manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=exactness))
         across = " and ".join(exactness.bitwise_across) or "no bucket axis"
-        say(f"Verify rows keep every bit in any row; across {across} too")
+        some = f", and at {len(widths)} context widths" if widths else ""
+        say(f"Verify rows keep every bit in any row; across {across} too{some}")
         passed = check_scripted(open_bundle(staging, verify=False))
         exactness = dataclasses.replace(exactness, scripted_patterns=passed)
         manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=exactness))

@@ -24,9 +24,6 @@ from runtime.sequence import Sequence
 # Requests, context and the index of the request under test among them
 Place = tuple[int, int, int]
 
-# Two passes each, so that a long context does not make the check long
-MOST_WIDTHS = 12
-
 
 class BitsCheck:
     """Runs the same rows in many places and compares bits."""
@@ -110,18 +107,24 @@ class BitsCheck:
         places = [(size, index) for size in self.sizes for index in range(size)]
         if all(same(base, self.speculative((size, self.contexts[-1], index))) for size, index in places):
             found.append("requests")
-        if all(
-            same(self.speculative(largest, start), self.speculative((self.sizes[-1], context, 0), start, columns))
-            for context, columns, start in self.widths()
-        ):
+        if len(self.context_widths()) == len({columns for _, columns, _ in self.widths()}):
             found.append("context")
         return tuple(found)
 
-    def widths(self) -> list[tuple[int, int, int]]:
-        """(context bucket, block-table columns, position of the first row) for the widths that the loop may choose.
+    def context_widths(self) -> tuple[int, ...]:
+        """The block-table widths in tokens whose bits are those of the widest, in every bucket."""
+        kept = {columns: True for _, columns, _ in self.widths()}
+        for size in self.sizes:
+            for context, columns, start in self.widths():
+                widest = self.speculative((size, self.contexts[-1], 0), start)
+                if not same(widest, self.speculative((size, context, 0), start, columns)):
+                    kept[columns] = False
+        return tuple(columns * self.block_size for columns, keeps in kept.items() if keeps)
 
-        The rows lie as deep as the width allows. Of many widths some are taken, evenly spread, narrowest and widest
-        among them.
+    def widths(self) -> list[tuple[int, int, int]]:
+        """(context bucket, block-table columns, position of the first row) for every width that the loop may choose.
+
+        The rows lie as deep as the width allows.
         """
         found: list[tuple[int, int, int]] = []
         shorter = 0
@@ -132,8 +135,7 @@ class BitsCheck:
                 if end > shorter and end >= self.rows:
                     found.append((context, columns, end - self.rows))
             shorter = context
-        count = min(len(found), MOST_WIDTHS)
-        return [found[i * (len(found) - 1) // max(count - 1, 1)] for i in range(count)]
+        return found
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:

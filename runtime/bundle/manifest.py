@@ -185,11 +185,14 @@ class Exactness:
     bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index).
     A runtime that promises exactness moves between buckets during decoding only along these axes, and stays in the
     largest bucket of any other.
+    context_widths: where "context" is not among the axes, the block-table widths in tokens that still keep every bit of
+    the widest one; decoding takes these and no others. Empty means the widest alone.
     """
 
     lossless: Literal["exact", "near_tie"]
     bitwise_across: tuple[Axis, ...]
     scripted_patterns: int
+    context_widths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -132,13 +132,17 @@ def test_a_width_between_the_buckets_counts_too(tokens: int) -> None:
     assert bits.axes() == ("requests",)
 
 
+def test_widths_that_change_bits_are_left_out_of_those_to_decode_at() -> None:
+    bits = check(lambda hidden, table: torch.ones_like(hidden) * (table.shape[1] == 192 // 4), LONG)
+    assert bits.context_widths() == (64, 128, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
+
+
 def test_the_widths_are_those_of_the_loop() -> None:
+    """In steps of 64 tokens, and of a quarter of the width from 512 tokens on; block size 4."""
     places = check(shape=LONG).widths()
-    assert len(places) == 12
-    assert places[0] == (256, 16, 64 - 4)
-    assert places[-1] == (1024, 256, 1024 - 4)
+    tokens = [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
+    assert [columns * 4 for _, columns, _ in places] == tokens
     for context, columns, start in places:
-        assert columns % 16 == 0
         assert start == columns * 4 - 4
         assert context == (256 if columns <= 64 else 1024)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from runtime.bundle.manifest import Check, Manifest, TensorSpec, WeightRef
 from runtime.bundle.open import open_bundle
 
-BUNDLE_ID = "45d756327ef710b68f7eb718581e68013812aae2ea7341ebd96cfa52e766ad38"
+BUNDLE_ID = "fa1619409a7cb856095451d24b7a97058a6bca3c7496499ad9e476b374b75b1b"
 
 
 def test_it_loads_with_every_kind_of_field(golden: Manifest) -> None:

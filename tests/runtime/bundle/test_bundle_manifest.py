@@ -116,6 +116,7 @@ EXACTNESSES = st.builds(
     lossless=st.sampled_from(["exact", "near_tie"]),
     bitwise_across=few(st.sampled_from(get_args(Axis))),
     scripted_patterns=INT,
+    context_widths=few(INT),
 )
 REQUIRES = st.builds(
     Requires,

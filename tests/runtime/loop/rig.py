@@ -74,6 +74,7 @@ class Shape:
     context_tokens: tuple[int, ...] = (32, 64)
     exact_greedy: bool = True
     bitwise_across: tuple[Axis, ...] = ("requests", "context")
+    context_widths: tuple[int, ...] = ()
     kv_blocks: int = 0
     block_size: int = BLOCK
     layers: int = 8
@@ -258,7 +259,9 @@ def _manifest(geometry: Geometry, table: GraphTable, shape: Shape) -> Manifest:
                 KVGroup("draft", t.num_layers, 1, d.num_kv_heads, d.head_dim, "float32"),
             ),
         ),
-        exactness=Exactness("exact" if shape.exact_greedy else "near_tie", shape.bitwise_across, 0),
+        exactness=Exactness(
+            "exact" if shape.exact_greedy else "near_tie", shape.bitwise_across, 0, shape.context_widths
+        ),
         requires=Requires("eager", "cpu", "", "", (), "", False),
         toolchain={},
         units=tuple(Unit(unit.name, "", "", (), unit.inputs, unit.outputs) for unit in table.units),

@@ -118,6 +118,13 @@ def test_a_dynamic_block_table_is_as_wide_as_needed(length: int, tokens: int) ->
     assert widths(make_rig(replace(WIDE, layers=4)), length) == [tokens // 4] * 3
 
 
+@pytest.mark.parametrize(("length", "tokens"), [(10, 64), (70, 192), (130, 192), (190, 256)])
+def test_decoding_takes_only_widths_that_keep_bits(length: int, tokens: int) -> None:
+    """The builder saw other bits at 128 tokens: a pass that would do with 128 runs at 192."""
+    rig = make_rig(replace(WIDE, layers=4, bitwise_across=("requests",), context_widths=(64, 192, 256)))
+    assert widths(rig, length) == [tokens // 4] * 3
+
+
 def test_a_pinned_context_is_always_whole() -> None:
     rig = make_rig(replace(WIDE, layers=4, bitwise_across=("requests",)))
     assert widths(rig, 10) == [256 // 4] * 3
