@@ -47,9 +47,11 @@ def pad_rows(
         row = member.block_ids[: bucket.blocks]
         table.append(row + [0] * (bucket.blocks - len(row)))
     table += [[0] * bucket.blocks] * (bucket.requests - len(members))
+    # One tensor for the three of a kind: making one costs more than all that is in it
+    rows = torch.tensor((ids, positions, slots), dtype=torch.int32).unbind()
     return {
-        "tokens": torch.tensor(ids, dtype=torch.int32),
-        "positions": torch.tensor(positions, dtype=torch.int32),
-        "slot_mapping": torch.tensor(slots, dtype=torch.int32),
+        "tokens": rows[0],
+        "positions": rows[1],
+        "slot_mapping": rows[2],
         "block_table": torch.tensor(table, dtype=torch.int32),
     }

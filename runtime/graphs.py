@@ -69,6 +69,8 @@ class GraphSet:
                 size = spec.rows if "prefill" in spec.kind else spec.requests
                 self._graphs[spec.kind, size, spec.context] = LoadedGraph(spec, units, backend, self.pools)
         self._require(kinds)
+        block_size = self.manifest.kv_cache.block_size
+        self._columns = {key: table_widths(graph.spec, block_size) for key, graph in self._graphs.items()}
         exact = self.manifest.exactness
         pinned = exact.lossless == "exact"
         self._pin_requests = pinned and "requests" not in exact.bitwise_across
@@ -123,10 +125,10 @@ class GraphSet:
         contexts, block_size = self.manifest.buckets.context_tokens, self.manifest.kv_cache.block_size
         if widths is not None:
             context = min(width for width in widths if width >= context)
-        graph = self._graphs[kind, size, min(c for c in contexts if c >= min(context, contexts[-1]))]
-        columns = table_widths(graph.spec, block_size)
-        blocks = min((w for w in columns if w * block_size >= context), default=columns[-1])
-        return graph, Bucket(requests, rows, blocks)
+        key = (kind, size, min(c for c in contexts if c >= min(context, contexts[-1])))
+        columns = self._columns[key]
+        blocks = next((w for w in columns if w * block_size >= context), columns[-1])
+        return self._graphs[key], Bucket(requests, rows, blocks)
 
 
 def table_columns(spec: Graph, block_size: int) -> int:
