@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from runtime.bundle.errors import Eagle3Error, UsageError, render
+from runtime.bundle.errors import Eagle3Error, HostError, UsageError, render
 from runtime.bundle.threads import bound_spinning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -211,6 +211,10 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         os._exit(141)
+    except OSError as error:
+        what = f"{error.filename or 'A file'} cannot be read or written"
+        repair = "give --output, and EAGLE3_CACHE for the cache, a folder on a disk with room that you may write to"
+        _fail(HostError(what, expected="success", found=error.strerror or str(error), repair=repair), as_json)
     except Exception as error:
         if os.environ.get("EAGLE3_DEBUG"):
             traceback.print_exc()

@@ -62,7 +62,10 @@ def draft_manifest(
     """The manifest of a bundle that has not been verified: no checks, no promise, no files."""
     sizes, models, config = plan.geometry, plan.models, plan.config
     t, d = sizes.target, sizes.draft
-    target_reference, draft_reference = references(config.model, config.speculative_config.model)
+    is_random = models.target_source is None
+    target_reference, draft_reference = references(
+        None if is_random else config.model, None if is_random else config.speculative_config.model
+    )
     groups = (
         KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, sizes.dtype),
         KVGroup("draft", t.num_layers, 1, d.num_kv_heads, d.head_dim, sizes.dtype),
@@ -146,13 +149,23 @@ def check_output(output: Path) -> None:
     if output.is_symlink() or (output.exists() and not output.is_dir()):
         kind = "a link" if output.is_symlink() else "a file"
         raise UsageError(f"There is something else at {output}", expected="a bundle", found=kind, repair=repair)
-    if output.is_dir() and not (output / MANIFEST).is_file() and (inside := next(output.iterdir(), None)):
+    if output.is_dir() and not _is_bundle(output) and (inside := next(output.iterdir(), None)):
         raise UsageError(
             f"The folder {output} holds something other than a bundle",
-            expected=f"{MANIFEST} in it, or an empty folder",
+            expected=f"a bundle's {MANIFEST} in it, or an empty folder",
             found=inside.name,
             repair=repair,
         )
+
+
+def _is_bundle(folder: Path) -> bool:
+    """Whether the folder's manifest.json is a bundle's, of any format version, damaged or not."""
+    try:
+        data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        # Damaged beyond reading; what lies beside it still tells a bundle from anything else
+        return (folder / MANIFEST).is_file() and (folder / "build.json").is_file() and (folder / "graphs").is_dir()
+    return isinstance(data, dict) and "format_version" in data and "bundle_id" in data
 
 
 def new_staging(output: Path) -> Path:
@@ -164,7 +177,7 @@ def new_staging(output: Path) -> Path:
 
 
 def publish(staging: Path, output: Path) -> None:
-    """Make the staged bundle visible at `output` in one rename, in place of an older one."""
+    """Make the staged bundle visible at `output` by a rename; an older one moves aside first, and back on failure."""
     for file in staging.rglob("*"):
         if file.is_file():
             sync_file(file)
@@ -172,15 +185,26 @@ def publish(staging: Path, output: Path) -> None:
     old = output.with_name(f".{output.name}.old-{os.getpid()}")
     if output.exists():
         output.rename(old)
-    staging.rename(output)
+    try:
+        staging.rename(output)
+    except BaseException:
+        if old.exists():
+            old.rename(output)
+        raise
     sync_folder(output.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_leftovers(output: Path, keep: Iterable[Path] = ()) -> None:
-    """Delete the folders that a killed build of the same bundle left beside it."""
+    """Delete the folders that a killed build of the same bundle left beside it.
+
+    A build killed between the two renames of `publish` left the older bundle aside: it comes back first.
+    """
     kept = set(keep)
     name = glob.escape(output.name)
+    aside = sorted(output.parent.glob(f".{name}.old-*"))
+    if aside and not output.exists():
+        aside[-1].rename(output)
     for pattern in (f".{name}.staging-*", f".{name}.old-*"):
         for leftover in output.parent.glob(pattern):
             if leftover not in kept:

@@ -25,6 +25,13 @@ def read_models(config: BuildConfig) -> Models:
     """
     if config.random_weights is not None:
         return _random_models(config)
+    if config.target_config_path is not None or config.draft_config_path is not None:
+        raise ConfigError(
+            "model_config and draft_config need random_weights, for graphs alone cannot be built yet",
+            expected="random_weights: {seed: 0} beside both, or model and speculative_config.model alone",
+            found="model_config or draft_config without random_weights",
+            repair="add random_weights, or remove model_config and draft_config",
+        )
     problems: list[Eagle3Error] = []
     sources = []
     for reference, key in (

@@ -27,14 +27,20 @@ TOLERANCE = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}
 def integer_inputs(graph: Graph, manifest: Manifest, generator: torch.Generator) -> dict[str, Tensor]:
     """Tokens, positions and paging as the loop would give them, every request deep in its context.
 
-    Request r owns the blocks r*B+1 .. r*B+B; its last row can be the last place of the context bucket.
+    Request r owns the blocks r*B+1 .. r*B+B; its last row can be the last place of the context bucket. Rows that the
+    context has no place for are padding: position 0 and the null slot.
     """
     block_size = manifest.kv_cache.block_size
     blocks, rows_each = table_columns(graph, block_size), graph.rows // graph.requests
     table = 1 + torch.arange(graph.requests * blocks, dtype=torch.int32).view(graph.requests, blocks)
-    first = torch.randint(graph.context // 2, graph.context - rows_each + 1, (graph.requests, 1), generator=generator)
-    positions = (first + torch.arange(rows_each)).to(torch.int32)
+    last_first = max(0, graph.context - rows_each)
+    low = min(graph.context // 2, last_first)
+    first = torch.randint(low, last_first + 1, (graph.requests, 1), generator=generator)
+    wanted = first + torch.arange(rows_each)
+    fits = wanted < graph.context
+    positions = torch.where(fits, wanted, 0).to(torch.int32)
     slots = torch.gather(table, 1, (positions // block_size).long()) * block_size + positions % block_size
+    slots = torch.where(fits, slots, 0).to(torch.int32)
     vocab = manifest.target.vocab_size
     return {
         "tokens": torch.randint(0, vocab, (graph.rows,), generator=generator, dtype=torch.int32),

@@ -16,15 +16,14 @@ from runtime.proposer import ScriptedProposer
 from runtime.request import Request
 from runtime.sequence import Sequence
 
-PROMPT_TOKENS, NEW_TOKENS = 12, 17
+PROMPT_TOKENS, NEW_TOKENS, MOST_REQUESTS = 12, 17, 8
 
 
 def patterns(k: int) -> list[tuple[int, ...]]:
     """Accept counts per pass: each count alone, every change from one count to another, and a cycle through all."""
     single = [(count,) for count in range(k + 1)]
-    if k <= 4:
-        return [*single, *itertools.permutations(range(k + 1), 2), tuple(range(k + 1))]
-    return [*single, (0, k), (k, 0), tuple(range(k + 1))]
+    changes = list(itertools.permutations(range(k + 1), 2)) if k <= 4 else [(0, k), (k, 0)]
+    return list(dict.fromkeys([*single, *changes, tuple(range(k + 1))]))
 
 
 def script_for(texts: dict[str, tuple[int, ...]], pattern: tuple[int, ...], vocab: int, k: int) -> ScriptedProposer:
@@ -43,7 +42,7 @@ def script_for(texts: dict[str, tuple[int, ...]], pattern: tuple[int, ...], voca
 
 
 def check_scripted(bundle: Bundle, seed: int = 0) -> int:
-    """Run all patterns, alone and as a full batch; returns how many passed.
+    """Run all patterns, for one request and for a batch of up to MOST_REQUESTS; returns how many passed.
 
     Raises:
         CompileError: a pattern's text differs from plain decoding.
@@ -54,9 +53,10 @@ def check_scripted(bundle: Bundle, seed: int = 0) -> int:
     prompt_len = min(PROMPT_TOKENS, room // 2)
     new = min(NEW_TOKENS, room - prompt_len)
     numbers = random.Random(seed)
-    prompts = [
-        tuple(numbers.randrange(vocab) for _ in range(prompt_len + i)) for i in range(manifest.limits.max_num_seqs)
-    ]
+    # Lengths differ, so that requests end at different times, and stay within the model's
+    spread = max(1, room - 1 - prompt_len)
+    lengths = [prompt_len + i % spread for i in range(min(manifest.limits.max_num_seqs, MOST_REQUESTS))]
+    prompts = [tuple(numbers.randrange(vocab) for _ in range(length)) for length in lengths]
     requests = [Request(str(i), prompt, max_tokens=new, ignore_eos=True) for i, prompt in enumerate(prompts)]
     engine = Engine.load(bundle, speculation=False)
     plain = {output.request_id: output for output in engine.generate(requests)}
@@ -64,11 +64,11 @@ def check_scripted(bundle: Bundle, seed: int = 0) -> int:
     passed = 0
     for pattern in patterns(k):
         # The graphs are open already; only the proposer differs
-        scripted = Engine(engine.graphs, script_for(texts, pattern, vocab, k))
-        group = requests if len(pattern) > 2 else requests[:1]
-        _forget_kv(scripted, requests)
-        for output in scripted.generate(group):
-            _must_equal(output.token_ids, plain[output.request_id].token_ids, pattern)
+        for group in (requests[:1], requests) if len(requests) > 1 else (requests,):
+            scripted = Engine(engine.graphs, script_for(texts, pattern, vocab, k))
+            _forget_kv(scripted, requests)
+            for output in scripted.generate(group):
+                _must_equal(output.token_ids, plain[output.request_id].token_ids, pattern)
         passed += 1
     return passed
 

@@ -108,9 +108,9 @@ def test_a_kernel_that_differs_by_the_number_of_requests_keeps_rows_but_not_requ
 
 @pytest.mark.parametrize("index", [1, 2, 3])
 def test_a_kernel_that_differs_by_the_place_in_the_batch_is_seen(index: int) -> None:
+    """A request's place changes when another ends, which speculation does sooner: no promise is possible."""
     bits = check(only(lambda zeros: set_at(zeros, index)))
-    assert bits.rows_keep_bits()
-    assert bits.axes() == ("context",)
+    assert not bits.rows_keep_bits()
 
 
 def test_a_kernel_that_differs_by_context_keeps_rows_but_not_context() -> None:

@@ -187,3 +187,17 @@ def test_inputs_are_those_that_the_loop_could_give(name: str) -> None:
     assert min(slots) >= 4
     assert inputs["tokens"].max() < 64
     assert {inputs[value.name].dtype for value in graph.inputs if value.name in inputs} == {torch.int32}
+
+
+@pytest.mark.parametrize(("tokens", "context"), [(32, 32), (64, 32)], ids=["fills the context", "larger than it"])
+def test_a_prefill_bucket_may_fill_or_pass_the_context(tokens: int, context: int) -> None:
+    """Legal configurations, defaults among them; rows without a place are padding in the null slot."""
+    rig = make_rig(Shape(prefill_tokens=(tokens,), context_tokens=(context, 64)))
+    graph = graph_named(rig, f"target_prefill.t{tokens}.c{context}")
+    inputs = integer_inputs(graph, rig.manifest, torch.Generator().manual_seed(0))
+    fits = torch.arange(tokens) < context
+    assert inputs["positions"].max() < context
+    assert (inputs["slot_mapping"][~fits] == 0).all()
+    assert len(set(inputs["slot_mapping"][fits].tolist())) == int(fits.sum())
+    check, relative = check_graph(graph, rig.manifest, rig.backend, rig.backend)
+    assert (check.tokens_equal, relative) == (True, 0)

@@ -92,9 +92,9 @@ def test_kv_that_accepted_drafts_should_have_left_is_missed(monkeypatch: pytest.
         run_check(rig, ForgetsAcceptedKV(rig.backend, "target_layer.r1x4"), monkeypatch)
 
 
-def test_a_fault_of_a_batch_alone_is_caught_by_the_last_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_a_batch_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = make_rig()
-    with pytest.raises(CompileError, match=r"Scripted drafts that accept \(0, 1, 2, 3\) change the text"):
+    with pytest.raises(CompileError, match=r"Scripted drafts that accept \(1,\) change the text"):
         run_check(rig, ForgetsAcceptedKV(rig.backend, "target_layer.r4x4"), monkeypatch)
 
 
@@ -116,6 +116,6 @@ def test_a_head_that_accepts_nothing_is_no_change_of_text(monkeypatch: pytest.Mo
 def test_patterns_hold_every_count_and_both_extremes(k: int) -> None:
     found = patterns(k)
     assert {(count,) for count in range(k + 1)} <= set(found)
-    assert {(0, k), (k, 0)} <= set(found)
-    assert found[-1] == tuple(range(k + 1))
+    assert {(0, k), (k, 0), tuple(range(k + 1))} <= set(found)
+    assert len(found) == len(set(found))
     assert all(0 <= count <= k for pattern in found for count in pattern)
