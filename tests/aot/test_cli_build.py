@@ -233,8 +233,8 @@ def test_what_is_no_bundle_is_never_replaced(console: Console, tiny_config: Path
     done = console("aot.cli", "--config", tiny_config, "--output", precious)
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: The folder {precious} holds something other than a bundle: expected a bundle's manifest.json in it, or "
-        "an empty folder, found chapter-1.txt.\n"
+        f"error: The folder {precious} holds something other than a bundle: expected a bundle's manifest.json in it, "
+        "or an empty folder, found chapter-1.txt.\n"
         "hint: give --output a folder that does not exist yet, or one that holds a bundle\n"
     )
     assert (precious / "chapter-1.txt").read_text() == "four years of work"
