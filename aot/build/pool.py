@@ -23,6 +23,7 @@ from typing import Any
 
 from aot.backends.aoti.backend import AotiBackend
 from aot.backends.aoti.worker import run_logged
+from aot.build.machine import cores, free_memory
 from aot.build.plan import PlannedUnit
 from aot.cache import Cache
 
@@ -48,21 +49,9 @@ class UnitResult:
 
 
 def default_jobs(largest_unit_bytes: int) -> int:
-    """How many workers fit: bounded by this process's cores and by free memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many workers fit: bounded by cores and by free memory, a container's limits included."""
     # A unit's weights exist about four times while it compiles: module, export, packed form, package
-    return max(1, min(cores, free_memory() // (WORKER_BYTES + 4 * largest_unit_bytes)))
-
-
-def free_memory() -> int:
-    """Bytes of memory that new processes can use now; a generous guess where the system does not tell."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 8 << 30
+    return max(1, min(cores(), free_memory() // (WORKER_BYTES + 4 * largest_unit_bytes)))
 
 
 class Workers:
