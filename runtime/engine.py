@@ -40,7 +40,6 @@ class Engine:
         self.graphs, self.proposer = graphs, proposer
         manifest = graphs.manifest
         self.manifest = manifest
-        self.k = manifest.speculation.num_speculative_tokens if not isinstance(proposer, NoProposer) else 0
         self.blocks = BlockManager(graphs.num_blocks, manifest.kv_cache.block_size)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []

@@ -8,7 +8,7 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from aot.backends.aoti.backend import AotiBackend
@@ -195,17 +195,15 @@ def publish(staging: Path, output: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def remove_leftovers(output: Path, keep: Iterable[Path] = ()) -> None:
+def remove_leftovers(output: Path) -> None:
     """Delete the folders that a killed build of the same bundle left beside it.
 
     A build killed between the two renames of `publish` left the older bundle aside: it comes back first.
     """
-    kept = set(keep)
     name = glob.escape(output.name)
     aside = sorted(output.parent.glob(f".{name}.old-*"))
     if aside and not output.exists():
         aside[-1].rename(output)
     for pattern in (f".{name}.staging-*", f".{name}.old-*"):
         for leftover in output.parent.glob(pattern):
-            if leftover not in kept:
-                shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(leftover, ignore_errors=True)

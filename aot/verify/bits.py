@@ -37,6 +37,7 @@ class BitsCheck:
         # Where no other place is asked for, the rows lie at the end of the smallest context: every bucket holds them
         self.start = self.contexts[0] - self.rows
         self.tokens = torch.randint(0, manifest.target.vocab_size, (self.rows,), generator=self.generator).tolist()
+        self._kept_widths: tuple[int, ...] | None = None  # two passes a width and size: tried once, asked for twice
         self.block_size = manifest.kv_cache.block_size
         blocks = table_columns(self.graphs[self.sizes[-1], self.contexts[-1]], self.block_size)
         self.members = [
@@ -120,13 +121,15 @@ class BitsCheck:
 
     def context_widths(self) -> tuple[int, ...]:
         """The block-table widths in tokens whose bits are those of the widest, in every bucket."""
-        kept = {columns: True for _, columns, _ in self.widths()}
-        for size in self.sizes:
-            for context, columns, start in self.widths():
-                widest = self.speculative((size, self.contexts[-1], 0), start)
-                if not same(widest, self.speculative((size, context, 0), start, columns)):
-                    kept[columns] = False
-        return tuple(columns * self.block_size for columns, keeps in kept.items() if keeps)
+        if self._kept_widths is None:
+            kept = {columns: True for _, columns, _ in self.widths()}
+            for size in self.sizes:
+                for context, columns, start in self.widths():
+                    widest = self.speculative((size, self.contexts[-1], 0), start)
+                    if not same(widest, self.speculative((size, context, 0), start, columns)):
+                        kept[columns] = False
+            self._kept_widths = tuple(columns * self.block_size for columns, keeps in kept.items() if keeps)
+        return self._kept_widths
 
     def widths(self) -> list[tuple[int, int, int]]:
         """(context bucket, block-table columns, position of the first row) for every width that the loop may choose.
