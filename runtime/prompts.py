@@ -7,6 +7,8 @@ of prompts has one JSON object a line:
     {"prompt": "Why is the sky blue?"}
     {"id": "q7", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}
     {"prompt_token_ids": [1, 4093, 253]}
+
+A line may name its `kind` ("math", "coding"), by which a measurement groups prompts; no answer depends on it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from runtime.request import Request
 from runtime.text import Message, Tokenizer
 
 FORMS = ("prompt", "messages", "prompt_token_ids")
-KEYS = ("id", *FORMS, "max_tokens")
+KEYS = ("id", "kind", *FORMS, "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,14 @@ class Prompt:
         content: a text, messages, or token ids.
         id: the user's own name for it, given back with the answer.
         max_tokens: its own limit, or None for the command line's.
+        kind: the kind of task that it is, to group measurements by.
     """
 
     where: str
     content: str | tuple[Message, ...] | tuple[int, ...]
     id: str | int | None = None
     max_tokens: int | None = None
+    kind: str | None = None
 
     def title(self, width: int = 60) -> str:
         """The prompt in one line of at most `width` characters."""
@@ -104,9 +108,11 @@ def parse_line(line: str, where: str) -> Prompt:
     given = [key for key in FORMS if key in data]
     if len(given) != 1:
         raise bad(f"one of {', '.join(FORMS)}", " and ".join(given) or "none of them")
-    name, max_tokens = data.get("id"), data.get("max_tokens")
+    name, kind, max_tokens = data.get("id"), data.get("kind"), data.get("max_tokens")
     if not (name is None or isinstance(name, str) or type(name) is int):
         raise bad("id to be text or a whole number", repr(name))
+    if not (kind is None or isinstance(kind, str)):
+        raise bad("kind to be text", _brief(kind))
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise bad("max_tokens to be a whole number of at least 1", repr(max_tokens))
     value = data[given[0]]
@@ -119,7 +125,7 @@ def parse_line(line: str, where: str) -> Prompt:
             isinstance(value, list) and value and all(type(token) is int for token in value)
         ):
             raise bad("prompt_token_ids to be a list of at least one id", _brief(value))
-    return Prompt(where, tuple(value) if isinstance(value, list) else value, name, max_tokens)
+    return Prompt(where, tuple(value) if isinstance(value, list) else value, name, max_tokens, kind)
 
 
 def token_ids(prompt: Prompt, tokenizer: Tokenizer | None, *, raw: bool, vocab_size: int) -> tuple[int, ...]:

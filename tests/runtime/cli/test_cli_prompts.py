@@ -111,12 +111,13 @@ def test_a_file_of_prompts_takes_all_forms_and_gives_ids_back(
         ("[1]", "expected a JSON object, found a list."),
         (
             {"promt": "a"},
-            "expected the keys id, prompt, messages, prompt_token_ids, max_tokens, found the key 'promt'.",
+            "expected the keys id, kind, prompt, messages, prompt_token_ids, max_tokens, found the key 'promt'.",
         ),
         ({"id": 1}, "expected one of prompt, messages, prompt_token_ids, found none of them."),
         ({"prompt": "a", "messages": []}, "found prompt and messages."),
         ({"prompt": 3}, "expected prompt to be text, found a int."),
         ({"prompt_token_ids": []}, "expected prompt_token_ids to be a list of at least one id, found []."),
+        ({"prompt": "a", "kind": 3}, "expected kind to be text, found 3."),
         ({"prompt_token_ids": [True]}, "found [true]."),
         ({"messages": [{"role": "user"}]}, 'found [{"role": "user"}].'),
         (

@@ -23,7 +23,9 @@ FORMS = st.one_of(
         {"messages": st.lists(st.fixed_dictionaries({"role": st.text(), "content": st.text()}), min_size=1, max_size=3)}
     ),
 )
-OPTIONAL = st.fixed_dictionaries({}, optional={"id": st.text() | st.integers(), "max_tokens": st.integers(min_value=1)})
+OPTIONAL = st.fixed_dictionaries(
+    {}, optional={"id": st.text() | st.integers(), "kind": st.text(), "max_tokens": st.integers(min_value=1)}
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
@@ -40,6 +42,7 @@ def test_every_line_of_a_known_form_is_taken_whole(form: dict[str, Any], optiona
         tuple(content) if isinstance(content, list) else content,
         optional.get("id"),
         optional.get("max_tokens"),
+        optional.get("kind"),
     )
 
 
