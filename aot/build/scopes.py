@@ -28,7 +28,7 @@ def scopes(
     angles = rotary_table(geometry.max_model_len, t.head_dim, t.rope_theta)
     yield "target.embed", {"embed_tokens.weight": embedding, "rotary.weight": angles}
     for i in range(t.num_layers):
-        yield f"target.layers.{i}", _decoder_layer(lambda name, i=i: target[f"model.layers.{i}.{name}"])  # type: ignore[misc]
+        yield f"target.layers.{i}", decoder_layer(lambda name, i=i: target[f"model.layers.{i}.{name}"])  # type: ignore[misc]
     yield (
         "target.head",
         {
@@ -36,7 +36,7 @@ def scopes(
             "lm_head.weight": target.get("lm_head.weight", embedding),
         },
     )
-    layer = _decoder_layer(lambda name: draft[f"midlayer.{name}"])
+    layer = decoder_layer(lambda name: draft[f"midlayer.{name}"])
     ids = torch.arange(d.draft_vocab_size, dtype=torch.int64) + draft["d2t"].to(torch.int64)
     yield (
         "draft",
@@ -53,7 +53,7 @@ def scopes(
     )
 
 
-def _decoder_layer(get: Callable[[str], Tensor]) -> Scope:
+def decoder_layer(get: Callable[[str], Tensor]) -> Scope:
     qkv = torch.cat([get(f"self_attn.{name}_proj.weight") for name in "qkv"])
     return {
         "input_layernorm.weight": get("input_layernorm.weight"),
