@@ -1,0 +1,1 @@
+"""What the training prompts are made of: a small template language, word lists, WordNet, and families of kinds."""

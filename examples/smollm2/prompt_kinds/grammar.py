@@ -1,0 +1,139 @@
+"""The template language in which every kind of prompt is written: choices, slots and turns.
+
+    [Explain|Tell me] what {a animal} eats.     "[x|y]" takes one; "[x|]" takes x or nothing; they nest
+    {city} or {city2}                           one value for each name; a digit asks for another value
+    {a tool} {s tool} {cap s tool}              with its article, in the plural, with a capital letter
+    {5-12}                                      a number in this range
+    Be brief. ::: Hello ;; Thanks!              system message ::: first turn ;; second turn
+
+A slot's value comes from a tuple of phrases, which may be templates themselves, or from a function of the random
+generator; what a function returns is inserted as it is, brackets and all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+Source = tuple[str, ...] | Callable[[Random], str]
+
+CHOICE = re.compile(r"\[([^\[\]]*)\]")
+SLOT = re.compile(r"\{((?:(?:a|s|cap) )*)([^{}]+)\}")
+RANGE = re.compile(r"(\d+)-(\d+)[a-z]?")
+HEADING = re.compile(r"= (\S+)(?: tail=(\S+))?(?: follow=(\S+))?")
+# Words whose first sound is not what their first letter says.
+AN_DESPITE_CONSONANT = ("hour", "honest", "honor", "honour", "heir", "herb")
+A_DESPITE_VOWEL = ("uni", "use", "usu", "euro", "one-", "one ", "once", "ukulele", "ute", "uto", "eu")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of task: its templates, and the groups that may add a tail to a request or turns after it."""
+
+    name: str
+    templates: tuple[str, ...]
+    tail: str = ""
+    follow: str = ""
+
+
+def lines(text: str) -> list[str]:
+    """The lines of `text` that are not empty; an indented one continues the line before it."""
+    return re.sub(r"\n[ \t]+(?=\S)", " ", text).strip().splitlines()
+
+
+def kinds(text: str) -> tuple[Kind, ...]:
+    """The kinds in `text`: a line `= NAME [tail=GROUP] [follow=GROUP]`, then a template a line, `\\n` for a newline.
+
+    Raises ValueError for a line that is neither, a name used twice, or a kind without templates.
+    """
+    found: dict[str, tuple[str, str, list[str]]] = {}
+    templates: list[str] | None = None
+    for line in lines(text):
+        if heading := HEADING.fullmatch(line):
+            if heading[1] in found:
+                raise ValueError(f"kind {heading[1]} is written twice")
+            templates = []
+            found[heading[1]] = (heading[2] or "", heading[3] or "", templates)
+        elif line.startswith("= ") or templates is None:
+            raise ValueError(f"not a heading: {line}")
+        else:
+            templates.append(line.replace("\\n", "\n"))
+    if empty := [name for name, (_, _, texts) in found.items() if not texts]:
+        raise ValueError(f"kinds without templates: {', '.join(empty)}")
+    return tuple(Kind(name, tuple(texts), tail, follow) for name, (tail, follow, texts) in found.items())
+
+
+def phrases(text: str) -> tuple[str, ...]:
+    """The phrases of a list that is written with "; " between them, over as many lines as it takes."""
+    return tuple(phrase for part in text.replace("\n", " ").split(";") if (phrase := " ".join(part.split())))
+
+
+def with_article(phrase: str) -> str:
+    """`phrase` after "a" or "an", by the sound it begins with."""
+    low = phrase.lower()
+    vowel = (low[:1] in set("aeiou") and not low.startswith(A_DESPITE_VOWEL)) or (
+        low.startswith("uni") and low[3:4] == "n"
+    )
+    return ("an " if vowel or low.startswith(AN_DESPITE_CONSONANT) else "a ") + phrase
+
+
+def plural(phrase: str) -> str:
+    """The plural of an English noun phrase, by the rules for its last word."""
+    irregular = {"man": "men", "woman": "women", "child": "children", "person": "people", "foot": "feet"}
+    irregular |= {"tooth": "teeth", "mouse": "mice", "goose": "geese", "knife": "knives", "wolf": "wolves"}
+    irregular |= {"leaf": "leaves", "shelf": "shelves", "life": "lives", "half": "halves", "thief": "thieves"}
+    irregular |= {"sheep": "sheep", "deer": "deer", "fish": "fish", "series": "series", "ox": "oxen", "loaf": "loaves"}
+    for single, many in irregular.items():
+        if phrase == single or phrase.endswith((" " + single, "w" + single, "d" + single, "r" + single)):
+            return phrase.removesuffix(single) + many
+    if phrase.endswith(("s", "x", "z", "ch", "sh")):
+        return phrase + "es"
+    if phrase.endswith("y") and phrase[-2:-1] not in set("aeiou"):
+        return phrase[:-1] + "ies"
+    return phrase + "s"
+
+
+class Writer:
+    """Writes out one template. A slot that occurs twice gets the same value twice, so one writer serves one prompt."""
+
+    def __init__(self, slots: Mapping[str, Source], rng: Random) -> None:
+        self.slots, self.rng = slots, rng
+        self.values: dict[str, str] = {}
+
+    def write(self, template: str) -> str:
+        """`template` with every choice taken and every slot filled. KeyError names a slot that nobody supplies."""
+        while "[" in template:
+            taken = CHOICE.sub(lambda found: self.rng.choice(found[1].split("|")), template)
+            if taken == template:
+                raise ValueError(f"unbalanced brackets: {template}")
+            template = taken
+        return SLOT.sub(self._fill, template)
+
+    def _fill(self, slot: re.Match[str]) -> str:
+        forms, name = slot[1].split(), slot[2]
+        if name not in self.values:
+            self.values[name] = self._value(name)
+        value = self.values[name]
+        if "s" in forms:
+            value = plural(value)
+        if "a" in forms:
+            value = with_article(value)
+        return value[:1].upper() + value[1:] if "cap" in forms else value
+
+    def _value(self, name: str) -> str:
+        if limits := RANGE.fullmatch(name):
+            return str(self.rng.randint(int(limits[1]), int(limits[2])))
+        base = name.rstrip("0123456789")
+        source = self.slots[base]
+        taken = {value for key, value in self.values.items() if key.rstrip("0123456789") == base}
+        for _ in range(20):
+            value = source(self.rng) if callable(source) else self._phrase(source)
+            if value not in taken:
+                break
+        return value
+
+    def _phrase(self, source: tuple[str, ...]) -> str:
+        phrase = self.rng.choice(source)
+        return self.write(phrase) if "{" in phrase or "[" in phrase else phrase

@@ -1,0 +1,74 @@
+"""Every slot that templates may name, from the word lists, WordNet and the computed values together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from examples.smollm2.prompt_kinds import passages, people, programs, things
+from examples.smollm2.prompt_kinds.generated import NUMBERS, word_slots
+from examples.smollm2.prompt_kinds.grammar import Source
+from examples.smollm2.prompt_kinds.wordnet import Sense
+
+# Slots that are filled from one field of WordNet's nouns.
+FIELDS = (
+    "artifact", "state", "phenomenon", "process", "substance", "landform", "bodypart", "happening", "idea", "activity",
+)  # fmt: skip
+CONCRETE = {"animal", "artifact", "wnfood", "plant", "bodypart", "landform", "substance"}
+COMMON = 4  # tagged at least so often
+SENTENCE_STARTS = (
+    "the ",
+    "he ",
+    "she ",
+    "they ",
+    "we ",
+    "i ",
+    "you ",
+    "a ",
+    "it ",
+    "this ",
+    "his ",
+    "her ",
+    "my ",
+    "our ",
+)
+
+
+def all_slots(words: Mapping[str, list[Sense]]) -> dict[str, Source]:
+    """The slots, given WordNet's common words by part of speech."""
+    lists: dict[str, tuple[str, ...]] = {**things.LISTS, **people.LISTS, **passages.LISTS}
+    nouns = _common(words["noun"])
+    for field in FIELDS:
+        lists[field] = _words([sense for sense in nouns if sense.field == field]) or things.LISTS["object"]
+    lists["noun"] = _words([sense for sense in nouns if sense.field in CONCRETE]) or things.LISTS["object"]
+    lists["verb"] = _words(_common(words["verb"]))
+    lists["adj"] = _words(_common(words["adj"]))
+    lists["anyword"] = lists["verb"] + lists["adj"] + _words(nouns)
+    senses = [sense for part in words.values() for sense in part]
+    lists["gloss"] = tuple(
+        dict.fromkeys(s.gloss for s in nouns if 4 <= len(s.gloss.split()) <= 16 and not set(s.gloss) & set("[]{}()`;"))
+    )
+    lists["sentence"] = _sentences(senses)
+    return {**lists, **programs.SLOTS, **NUMBERS, **word_slots(lists)}
+
+
+def _common(senses: list[Sense]) -> list[Sense]:
+    return [sense for sense in senses if sense.count >= COMMON]
+
+
+def _words(senses: list[Sense]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sense.word for sense in senses))
+
+
+def _sentences(senses: list[Sense]) -> tuple[str, ...]:
+    """WordNet's examples that are whole sentences by the look of it, with a capital letter and a full stop."""
+    found = []
+    for sense in senses:
+        for example in sense.examples:
+            low = example.lower()
+            if (
+                low.startswith(SENTENCE_STARTS)
+                and 6 <= len(example.split()) <= 16
+                and not set(example) & set("[]{}()`;-")
+            ):
+                found.append(example[0].upper() + example[1:] + ("" if example[-1] in ".?!" else "."))
+    return tuple(dict.fromkeys(found))
