@@ -27,7 +27,7 @@ from runtime.bundle.errors import Eagle3Error, UsageError, render
 from runtime.text import Tokenizer
 from training.conversations import Conversation, read_conversations
 from training.corpus import Cohort, cohort_path, write_cohort
-from training.memory import reuse_memory
+from training.process import prepare_process
 from training.target import BatchTarget
 
 # Cohorts in a window: follow-up turns wait for the next window, and sorting within it keeps a cohort's prompts alike
@@ -126,10 +126,8 @@ def generate(
                         opened.append(follow)
             number += 1
             rate = made / (time.perf_counter() - started)
-            click.echo(
-                f"cohort {number}: {len(cohort)} answers, {total:,} of {answer_tokens:,} answer tokens, {rate:,.0f} tok/s",
-                err=True,
-            )
+            progress = f"{total:,} of {answer_tokens:,} answer tokens, {rate:,.0f} tok/s"
+            click.echo(f"cohort {number}: {len(cohort)} answers, {progress}", err=True)
             if total >= answer_tokens:
                 return total
     return total
@@ -174,7 +172,7 @@ def main(
     seed: int,
     dtype: str,
 ) -> None:
-    reuse_memory("training.generate")
+    prepare_process("training.generate")
     try:
         source = resolve(model, key="--model", base=Path.cwd())
         config = read_target_config(source)

@@ -1,0 +1,139 @@
+"""The draft as it is trained: the layer that aot/models serves, unrolled over its own states.
+
+Training-time test (EAGLE-3, arXiv:2503.01840): step 0 reads the target's features, every later step the state that the
+step before put out, exactly as drafting does. All chains of a sequence run at once: chain r's row in step j stands at
+position start+r+j and attends to
+
+    the rows 0 .. start+r of step 0            the true features up to where the chain began, and
+    its own rows of steps 1 .. j               its own approximate states since
+
+which is what the runtime's KV pool holds at that moment (`visible` says it as a mask, and a test compares it with the
+served draft row by row).
+
+Shapes as in training.batch; N query heads, G key/value heads, D head size, Vd draft vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aot.checkpoint.draft import DraftConfig
+from aot.models.layers import rotary_table
+from training.batch import Batch
+
+
+def visible(starts: Tensor, chains: int, rows: int) -> Tensor:
+    """Which rows of step 0 each chain sees, [B, M, T] bool: those up to the row where it starts."""
+    begin = starts[:, None] + torch.arange(chains)
+    return torch.arange(rows)[None, None, :] <= begin[:, :, None]
+
+
+def rotate(heads: Tensor, angles: Tensor) -> Tensor:
+    """Rotary embedding in float32, NeoX halves: heads [B, R, heads, D], angles [B, R, D] as in `rotary_table`."""
+    half = heads.shape[-1] // 2
+    cos, sin = angles[..., None, :half], angles[..., None, half:]
+    first, second = heads[..., :half].float(), heads[..., half:].float()
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(heads.dtype)
+
+
+class Norm(nn.Module):
+    """Root-mean-square norm with a trained weight."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return F.rms_norm(hidden.float(), (hidden.shape[-1],), self.weight, self.eps)
+
+
+class TrainableDraft(nn.Module):
+    """Parameters in float32 under the checkpoint's names (`aot.checkpoint.draft.draft_shapes`).
+
+    Args:
+        embedding: [V, Ht], the target's token embeddings; shared and never trained.
+    """
+
+    def __init__(self, config: DraftConfig, embedding: Tensor) -> None:
+        super().__init__()
+        self.config = config
+        c, hidden = config, config.hidden_size
+        queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+
+        def linear(inputs: int, outputs: int) -> nn.Linear:
+            return nn.Linear(inputs, outputs, bias=False)
+
+        self.fc = linear(c.num_aux * c.target_hidden_size, hidden)
+        layer = nn.Module()
+        layer.input_layernorm, layer.hidden_norm = Norm(hidden, c.rms_norm_eps), Norm(hidden, c.rms_norm_eps)
+        layer.post_attention_layernorm = Norm(hidden, c.rms_norm_eps)
+        layer.self_attn, layer.mlp = nn.Module(), nn.Module()
+        layer.self_attn.q_proj, layer.self_attn.k_proj = linear(2 * hidden, queries), linear(2 * hidden, keys)
+        layer.self_attn.v_proj, layer.self_attn.o_proj = linear(2 * hidden, keys), linear(queries, hidden)
+        layer.mlp.gate_proj, layer.mlp.up_proj = (linear(hidden, c.intermediate_size) for _ in range(2))
+        layer.mlp.down_proj = linear(c.intermediate_size, hidden)
+        self.midlayer = layer
+        self.norm = Norm(hidden, c.rms_norm_eps)
+        self.lm_head = linear(hidden, c.draft_vocab_size)
+        self._embedding = embedding
+        self._angles = rotary_table(c.max_position_embeddings, c.head_dim, c.rope_theta)
+
+    def _inputs(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's input [B, R, 2H], embedding half first, and its residual [B, R, H]."""
+        layer = self.midlayer
+        normed = layer.hidden_norm(state)
+        embedded = layer.input_layernorm(self._embedding[tokens])
+        residual = normed if self.config.norm_before_residual else state.float()
+        return torch.cat([embedded, normed], dim=-1), residual
+
+    def _key_value(self, inputs: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, R, 2H] -> rotated keys and values [B, G, R, D]."""
+        attention, shape = self.midlayer.self_attn, (*inputs.shape[:2], self.config.num_kv_heads, self.config.head_dim)
+        keys = rotate(attention.k_proj(inputs).view(shape), self._angles[positions])
+        return keys.transpose(1, 2), attention.v_proj(inputs).view(shape).transpose(1, 2)
+
+    def unroll(self, batch: Batch, steps: int) -> Iterator[Tensor]:
+        """The final-normed states of every chain, step by step: [B, M, H] float32, to be multiplied by `lm_head`."""
+        c, layer = self.config, self.midlayer
+        size, rows = batch.next_tokens.shape
+        group = c.num_heads // c.num_kv_heads
+        begin = batch.chain_positions().clamp(max=rows - 1)
+        state = self.fc(batch.features.to(self.fc.weight.dtype))
+        inputs, residual = self._inputs(batch.next_tokens, state)
+        keys, values = self._key_value(inputs, torch.arange(rows).expand(size, rows))
+        pick = begin[:, :, None]
+        inputs = inputs.gather(1, pick.expand(-1, -1, inputs.shape[-1]))
+        residual = residual.gather(1, pick.expand(-1, -1, residual.shape[-1]))
+        hidden_rows = ~visible(batch.starts, batch.chains, rows)[:, None, :, None, :]
+        own_keys: list[Tensor] = []
+        own_values: list[Tensor] = []
+        for step in range(steps):
+            positions = begin + step
+            if step:
+                inputs, residual = self._inputs(batch.chain_tokens(step), state)
+                own_key, own_value = self._key_value(inputs, positions)
+                own_keys.append(own_key)
+                own_values.append(own_value)
+            query = layer.self_attn.q_proj(inputs).view(size, batch.chains, c.num_heads, c.head_dim)
+            query = rotate(query, self._angles[positions]) * c.head_dim**-0.5
+            query = query.view(size, batch.chains, c.num_kv_heads, group, c.head_dim).permute(0, 2, 1, 3, 4)
+            wide = query.reshape(size, c.num_kv_heads, batch.chains * group, c.head_dim)
+            scores = (wide @ keys.transpose(2, 3)).view(size, c.num_kv_heads, batch.chains, group, rows)
+            scores = scores.float().masked_fill(hidden_rows, float("-inf"))
+            own = [(query * key[:, :, :, None]).float().sum(-1, keepdim=True) for key in own_keys]
+            shares = torch.cat([scores, *own], dim=-1).softmax(-1).to(values.dtype)
+            past = shares[..., :rows].reshape(size, c.num_kv_heads, batch.chains * group, rows)
+            mixed = (past @ values).view(query.shape)
+            for index, value in enumerate(own_values):
+                mixed = mixed + shares[..., rows + index, None] * value[:, :, :, None]
+            mixed = mixed.permute(0, 2, 1, 3, 4).reshape(size, batch.chains, -1)
+            hidden = residual + layer.self_attn.o_proj(mixed)
+            normed = layer.post_attention_layernorm(hidden)
+            gated = F.silu(layer.mlp.gate_proj(normed)) * layer.mlp.up_proj(normed)
+            state = hidden + layer.mlp.down_proj(gated)
+            yield self.norm(state)
