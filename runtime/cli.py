@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from runtime.bench.command import bench
 from runtime.bundle.errors import Eagle3Error, UsageError, render
 from runtime.bundle.threads import bound_spinning
 
@@ -33,6 +34,7 @@ Examples:
   eagle3-run --bundle artifacts/smollm2-135m --raw --prompt "Once upon a time" --max-tokens 40
   eagle3-run --bundle artifacts/smollm2-135m --prompts prompts.jsonl --json > answers.jsonl
   eagle3-run --bundle artifacts/smollm2-135m --check
+  eagle3-run bench --bundle artifacts/smollm2-135m --prompts eval.jsonl
 
 \b
 Lines of a prompts file:
@@ -48,13 +50,13 @@ EAGLE3_DEBUG=1 in the environment shows the traceback of an unexpected error.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.command(epilog=EPILOG, context_settings=SETTINGS)
+# --bundle is required, but click would ask for it in front of a subcommand too, which has its own
+@click.group(invoke_without_command=True, epilog=EPILOG, context_settings=SETTINGS)
 @click.option(
     "--bundle",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder that eagle3-build made.",
+    help="The folder that eagle3-build made.  [required]",
 )
 @click.option("--prompt", "texts", multiple=True, metavar="TEXT", help="Answer TEXT; may be given several times.")
 @click.option(
@@ -81,8 +83,10 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each prompt.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
+@click.pass_context
 def command(
-    bundle: Path,
+    context: click.Context,
+    bundle: Path | None,
     texts: tuple[str, ...],
     file: Path | None,
     raw: bool,
@@ -98,6 +102,12 @@ def command(
 
     Answers go to standard output, all else to standard error.
     """
+    if context.invoked_subcommand is not None:
+        _refuse_options_before(context, context.invoked_subcommand)
+        return 0
+    if bundle is None:
+        missing = next(option for option in context.command.params if option.name == "bundle")
+        raise click.MissingParameter(ctx=context, param=missing)
     if check and no_speculation:
         raise UsageError("--check compares speculation with plain decoding", repair="leave --no-speculation out")
     from runtime import commands
@@ -128,6 +138,21 @@ def command(
     if chat:
         return commands.chat(session)
     return commands.answer_prompts(session, tuple(prompts))
+
+
+command.add_command(bench)
+
+
+def _refuse_options_before(context: click.Context, subcommand: str) -> None:
+    """Options in front of a subcommand would be those of the command without one, and have no effect."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source not in (None, click.core.ParameterSource.DEFAULT):
+            raise UsageError(
+                f"{option.opts[-1]} stands before {subcommand}",
+                expected=f"options of {subcommand} after it",
+                repair=f"eagle3-run {subcommand} {option.opts[-1]} ...",
+            )
 
 
 def _prompt_from_stdin() -> Prompt:
@@ -188,11 +213,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: click.ClickException) -> UsageError:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    repair = f"{context.command_path if context else 'eagle3-run'} --help shows the options"
     if isinstance(error, click.NoSuchOption):
         close = " or ".join(error.possibilities or ())
-        repair = f"did you mean {close}?" if close else "eagle3-run --help shows the options"
-        return UsageError(f"There is no option {error.option_name}", repair=repair)
-    return UsageError(error.format_message().rstrip("."), repair="eagle3-run --help shows the options")
+        return UsageError(
+            f"There is no option {error.option_name}", repair=f"did you mean {close}?" if close else repair
+        )
+    message, _, close = error.format_message().partition(" Did you mean ")
+    return UsageError(message.rstrip("."), repair=f"did you mean {close}" if close else repair)
 
 
 def _fail(error: Eagle3Error, arguments: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ from runtime.bundle.manifest import GraphKind
 from runtime.bundle.open import Bundle
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
-from runtime.proposer import EagleProposer, NoProposer, Proposer
+from runtime.proposer import EagleProposer, NoProposer, Proposer, drafts_per_step
 from runtime.report import report
 from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput
 from runtime.sequence import Sequence
@@ -53,6 +53,7 @@ class Engine:
         bundle: Bundle,
         *,
         speculation: bool = True,
+        num_speculative_tokens: int | None = None,
         kv_blocks: int | None = None,
         proposer: Callable[[GraphSet], Proposer] | None = None,
     ) -> Engine:
@@ -60,23 +61,27 @@ class Engine:
 
         Args:
             speculation: False for plain decoding; the draft's graphs are then not opened.
+            num_speculative_tokens: propose this many drafts instead of the bundle's K, of which it is at most. The
+                passes keep their 1+K rows, so a bundle built for fewer is a little faster.
             kv_blocks: size of the KV pool instead of the bundle's.
             proposer: makes the proposer, given the opened graphs; by default the bundle's EAGLE3 draft.
 
         Raises:
+            UsageError: num_speculative_tokens is not in 1..K.
             IntegrityError, HostError: as `open_bundle` and the backends do.
         """
+        k = drafts_per_step(bundle.manifest, num_speculative_tokens)
         kinds: list[GraphKind] = ["target_prefill", "target_verify"]
         if bundle.manifest.exactness.lossless == "near_tie":
             kinds.append("target_decode")
         if speculation and proposer is None:
             kinds += ["draft_initial_prefill", "draft_initial"]
-            if bundle.manifest.speculation.num_speculative_tokens > 1:
+            if k > 1:
                 kinds.append("draft_recurrent")
         graphs = GraphSet(bundle, kinds, kv_blocks)
-        if proposer is None:
-            proposer = EagleProposer if speculation else lambda graphs: NoProposer()
-        return cls(graphs, proposer(graphs))
+        if proposer is not None:
+            return cls(graphs, proposer(graphs))
+        return cls(graphs, EagleProposer(graphs, k) if speculation else NoProposer())
 
     # Requests
 
@@ -193,7 +198,7 @@ class Engine:
             # The row after a chunk is known: the prompt's next token, or the one just committed
             shifted = (prompt + committed)[start + 1 : end + 1]
             self.proposer.after_prefill(sequence, shifted, start, features, final)
-        return self._collect([sequence], [committed])
+        return self._collect([sequence], [committed], [(0, 0)])
 
     def _verify(self) -> list[StepOutput]:
         """One target pass over every running request, then the draft's next chain."""
@@ -207,7 +212,7 @@ class Engine:
         counts = [len(member.drafts) for member in members] + [0] * (bucket.requests - len(members))
         inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
         accepted, features = graph(inputs)[:2]
-        committed = []
+        committed, counted = [], []
         for member, row in zip(members, accepted.tolist(), strict=False):
             drafts = len(member.drafts)
             run = member.commit([token for token in row if token >= 0], self.manifest.target.eos_token_ids)
@@ -218,8 +223,9 @@ class Engine:
             member.drafts = []
             self._clock(member)
             committed.append(run)
+            counted.append((drafts, agreed))
         self.proposer.after_verify(members, committed, features)
-        return self._collect(members, committed)
+        return self._collect(members, committed, counted)
 
     def _verify_graph(self, members: list[Sequence]) -> tuple[LoadedGraph, Bucket]:
         """target_verify, or target_decode where the bundle has one and no request holds a draft."""
@@ -236,11 +242,13 @@ class Engine:
             sequence.timing.first_token = now
         sequence.timing.last_token = now
 
-    def _collect(self, members: list[Sequence], committed: list[list[int]]) -> list[StepOutput]:
-        """Report committed tokens and retire what has finished."""
+    def _collect(
+        self, members: list[Sequence], committed: list[list[int]], counted: list[tuple[int, int]]
+    ) -> list[StepOutput]:
+        """Report committed tokens, beside drafts checked and accepted, and retire what has finished."""
         outputs = []
-        for member, tokens in zip(members, committed, strict=True):
-            outputs.append(StepOutput(member.request.request_id, tuple(tokens), member.finish_reason))
+        for member, tokens, counts in zip(members, committed, counted, strict=True):
+            outputs.append(StepOutput(member.request.request_id, tuple(tokens), member.finish_reason, *counts))
             if member.finish_reason is not None:
                 self.running.remove(member)
                 self.blocks.release(member.block_ids)

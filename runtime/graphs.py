@@ -63,7 +63,7 @@ class GraphSet:
         self.weights = Weights(bundle)
         backend = backend or backend_for(bundle, self.weights)
         units = {unit.name: unit for unit in self.manifest.units}
-        self._graphs: dict[tuple[str, int, int], LoadedGraph] = {}
+        self._graphs: dict[tuple[GraphKind, int, int], LoadedGraph] = {}
         for spec in self.manifest.graphs:
             if spec.kind in kinds:
                 size = spec.rows if "prefill" in spec.kind else spec.requests
@@ -93,9 +93,16 @@ class GraphSet:
                         )
 
     @property
-    def loaded(self) -> Mapping[tuple[str, int, int], LoadedGraph]:
+    def loaded(self) -> Mapping[tuple[GraphKind, int, int], LoadedGraph]:
         """Every opened graph by (kind, size, context)."""
         return self._graphs
+
+    def seconds(self) -> dict[GraphKind, float]:
+        """Time inside the compiled calls so far, by kind of graph; kinds that are not opened are absent."""
+        spent: dict[GraphKind, float] = {}
+        for (kind, _, _), graph in self._graphs.items():
+            spent[kind] = spent.get(kind, 0.0) + graph.seconds
+        return spent
 
     def wrap(self, wrapper: Callable[[LoadedGraph], LoadedGraph]) -> None:
         """Replace every graph by `wrapper(graph)`: for observers, such as a test that looks at all inputs."""

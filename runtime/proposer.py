@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from runtime.batch import pad_rows
+from runtime.bundle.errors import UsageError
+from runtime.bundle.manifest import Manifest
 from runtime.graphs import GraphSet
 from runtime.sequence import Sequence
 
@@ -75,11 +77,16 @@ class ScriptedProposer:
 
 
 class EagleProposer:
-    """The EAGLE3 chain: one initial pass over the target's rows, then K-1 recurrent passes of one row per request."""
+    """The EAGLE3 chain: one initial pass over the target's rows, then k-1 recurrent passes of one row per request.
 
-    def __init__(self, graphs: GraphSet) -> None:
+    k is the bundle's K or less. The rows of a pass are 1+K either way, because the graphs are compiled for them.
+    """
+
+    def __init__(self, graphs: GraphSet, num_speculative_tokens: int | None = None) -> None:
+        """Propose at most `num_speculative_tokens` drafts, by default the bundle's K; see `drafts_per_step`."""
         self._graphs = graphs
-        self._k = graphs.manifest.speculation.num_speculative_tokens
+        self._k = drafts_per_step(graphs.manifest, num_speculative_tokens)
+        self._rows = 1 + graphs.manifest.speculation.num_speculative_tokens
         self._block_size = graphs.manifest.kv_cache.block_size
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
@@ -102,7 +109,7 @@ class EagleProposer:
             for member in members:
                 member.drafts = []
             return
-        rows = 1 + self._k
+        rows = self._rows
         requests = features.shape[0] // rows
         # The rows ran at the positions that are now just before the committed tokens
         starts = [len(m.token_ids) - 1 - len(tokens) for m, tokens in zip(members, accepted, strict=True)]
@@ -141,6 +148,25 @@ class EagleProposer:
             for member, drafted, on in zip(members, token.tolist(), going, strict=False):
                 if on:
                     member.drafts.append(drafted)
+
+
+def drafts_per_step(manifest: Manifest, num_speculative_tokens: int | None) -> int:
+    """How many drafts a step proposes: the bundle's K, or the `num_speculative_tokens` asked for instead.
+
+    Raises:
+        UsageError: it is below 1, or above K: the compiled passes have 1+K rows and no more.
+    """
+    most = manifest.speculation.num_speculative_tokens
+    if num_speculative_tokens is None:
+        return most
+    if not 1 <= num_speculative_tokens <= most:
+        raise UsageError(
+            f"{manifest.name} cannot speculate with {num_speculative_tokens} tokens a step",
+            expected=f"1 to {most} (num_speculative_tokens of the bundle)",
+            found=str(num_speculative_tokens),
+            repair=f"ask for at most {most}, or rebuild the bundle with a larger num_speculative_tokens",
+        )
+    return num_speculative_tokens
 
 
 def _will_draft(sequence: Sequence, num_speculative_tokens: int) -> bool:

@@ -18,7 +18,7 @@ def report(engine: Engine) -> dict[str, object]:
     mean_ms}}; spec_decode; kv {blocks, free, bytes}; weights_bytes; peak_memory_bytes of the process.
     """
     loaded = engine.graphs.loaded.values()
-    inside = sum(graph.seconds for graph in loaded)
+    inside = sum(engine.graphs.seconds().values())
     pools = engine.graphs.pools.values()
     return {
         "steps": engine.steps,

@@ -100,11 +100,17 @@ class Timing:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """The tokens that one engine step committed for one request; `finish_reason` is set on its last one."""
+    """The tokens that one engine step committed for one request; `finish_reason` is set on its last one.
+
+    num_draft_tokens, num_accepted: what a verify step checked for it and how many the target agreed with, as
+    `SpecDecodeStats.observe` counts them; 0 for a prefill.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason | None
+    num_draft_tokens: int = 0
+    num_accepted: int = 0
 
 
 @dataclass(frozen=True)
