@@ -52,6 +52,43 @@ class Norm(nn.Module):
         return F.rms_norm(hidden.float(), (hidden.shape[-1],), self.weight, self.eps)
 
 
+class Attention(nn.Module):
+    """The four projections; queries, keys and values read embedding and hidden state side by side."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        c = config
+        self.q_proj = nn.Linear(2 * c.hidden_size, c.num_heads * c.head_dim, bias=False)
+        self.k_proj = nn.Linear(2 * c.hidden_size, c.num_kv_heads * c.head_dim, bias=False)
+        self.v_proj = nn.Linear(2 * c.hidden_size, c.num_kv_heads * c.head_dim, bias=False)
+        self.o_proj = nn.Linear(c.num_heads * c.head_dim, c.hidden_size, bias=False)
+
+
+class MLP(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(rows)) * self.up_proj(rows))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """The parameters of the draft's one decoder layer."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.hidden_norm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+
+
 class TrainableDraft(nn.Module):
     """Parameters in float32 under the checkpoint's names (`aot.checkpoint.draft.draft_shapes`).
 
@@ -62,26 +99,12 @@ class TrainableDraft(nn.Module):
     def __init__(self, config: DraftConfig, embedding: Tensor) -> None:
         super().__init__()
         self.config = config
-        c, hidden = config, config.hidden_size
-        queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-
-        def linear(inputs: int, outputs: int) -> nn.Linear:
-            return nn.Linear(inputs, outputs, bias=False)
-
-        self.fc = linear(c.num_aux * c.target_hidden_size, hidden)
-        layer = nn.Module()
-        layer.input_layernorm, layer.hidden_norm = Norm(hidden, c.rms_norm_eps), Norm(hidden, c.rms_norm_eps)
-        layer.post_attention_layernorm = Norm(hidden, c.rms_norm_eps)
-        layer.self_attn, layer.mlp = nn.Module(), nn.Module()
-        layer.self_attn.q_proj, layer.self_attn.k_proj = linear(2 * hidden, queries), linear(2 * hidden, keys)
-        layer.self_attn.v_proj, layer.self_attn.o_proj = linear(2 * hidden, keys), linear(queries, hidden)
-        layer.mlp.gate_proj, layer.mlp.up_proj = (linear(hidden, c.intermediate_size) for _ in range(2))
-        layer.mlp.down_proj = linear(c.intermediate_size, hidden)
-        self.midlayer = layer
-        self.norm = Norm(hidden, c.rms_norm_eps)
-        self.lm_head = linear(hidden, c.draft_vocab_size)
+        self.fc = nn.Linear(config.num_aux * config.target_hidden_size, config.hidden_size, bias=False)
+        self.midlayer = Layer(config)
+        self.norm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self._embedding = embedding
-        self._angles = rotary_table(c.max_position_embeddings, c.head_dim, c.rope_theta)
+        self._angles = rotary_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
 
     def _inputs(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's input [B, R, 2H], embedding half first, and its residual [B, R, H]."""
@@ -133,7 +156,5 @@ class TrainableDraft(nn.Module):
                 mixed = mixed + shares[..., rows + index, None] * value[:, :, :, None]
             mixed = mixed.permute(0, 2, 1, 3, 4).reshape(size, batch.chains, -1)
             hidden = residual + layer.self_attn.o_proj(mixed)
-            normed = layer.post_attention_layernorm(hidden)
-            gated = F.silu(layer.mlp.gate_proj(normed)) * layer.mlp.up_proj(normed)
-            state = hidden + layer.mlp.down_proj(gated)
+            state = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
             yield self.norm(state)

@@ -3,8 +3,8 @@
 A target's last layer already turns late hidden states into logits, and the draft's is asked for much the same, one
 token further on. So all that has a counterpart is copied: the MLP, the output projection and norms of the last layer,
 the half of its query, key and value projections that reads hidden states, the final norm, and the head's rows of the
-draft vocabulary. `fc` begins by passing on the last auxiliary state. The halves that read the token's embedding begin small
-and random.
+draft vocabulary. `fc` begins by passing on the last auxiliary state. The halves that read the token's embedding begin
+small and random.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from training.fit import Plan
+    from training.plan import Plan
 
 CLIP = 1.0
 
