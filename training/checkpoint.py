@@ -49,7 +49,9 @@ def draft_json(
         "max_position_embeddings": target.max_position_embeddings,
         "tie_word_embeddings": False,
         "torch_dtype": dtype,
+        # The second says the same where published ids could mean a layer's output as well
         "eagle_aux_hidden_state_layer_ids": list(aux_layers),
+        "aux_layers": list(aux_layers),
         **(overrides or {}),
     }
 
