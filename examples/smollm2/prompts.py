@@ -10,6 +10,7 @@ The stream is endless, the same for the same seed, balanced in every prefix, and
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,16 +22,31 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run as a script, not as a module
 
-from examples.smollm2.prompt_kinds import code, explain, numbers, planning, talk, text, turns, words, writing
-from examples.smollm2.prompt_kinds.grammar import Kind, Writer
+from examples.smollm2.prompt_kinds import (
+    code,
+    explain,
+    fields,
+    numbers,
+    planning,
+    play,
+    situations,
+    talk,
+    text,
+    turns,
+    words,
+    workplace,
+    writing,
+)
+from examples.smollm2.prompt_kinds.grammar import Kind, Writer, mend_articles
 from examples.smollm2.prompt_kinds.slots import all_slots
 from examples.smollm2.prompt_kinds.wordnet import read_wordnet
 from runtime.bundle.errors import Eagle3Error, UsageError, render
 
-KINDS: tuple[Kind, ...] = (
-    *explain.KINDS, *writing.KINDS, *text.KINDS, *words.KINDS, *numbers.KINDS, *code.KINDS, *planning.KINDS, *talk.KINDS,
-)  # fmt: skip
-TAIL_RATE, FOLLOW_RATE, SYSTEM_RATE = 0.3, 0.085, 0.08
+FAMILIES = (explain, fields, writing, play, workplace, text, words, numbers, code, planning, talk, situations)
+KINDS: tuple[Kind, ...] = tuple(kind for family in FAMILIES for kind in family.KINDS)
+TAIL_RATE, PREFACE_RATE, FOLLOW_RATE, SYSTEM_RATE = 0.3, 0.12, 0.09, 0.075
+FOLLOW_UPS = (1, 1, 2, 3)  # how many later turns, where there are any
+SPACE_BEFORE_STOP = re.compile(r" +([.,])(?=\s|$)")  # left behind by an empty choice
 TRIES = 60  # until a kind counts as exhausted
 
 
@@ -93,29 +109,43 @@ def prompts(wordnet: Path, seed: int, max_kinds: int | None = None) -> Iterator[
 
 def _prompt(kind: Kind, writer: Writer) -> Prompt:
     rng = writer.rng
-    template = rng.choice(kind.templates)
-    system, _, body = template.rpartition(" ::: ")
-    texts = [writer.write(turn).strip() for turn in body.split(" ;; ")]
+    system, _, body = writer.choose(rng.choice(kind.templates)).rpartition(" ::: ")
+    texts = [_written(turn, kind, writer) for turn in body.split(" ;; ")]
     texts[0] = _dressed(texts[0], kind, writer)
     if kind.follow in turns.FOLLOW_UPS and len(texts) == 1 and rng.random() < FOLLOW_RATE:
-        texts += [writer.write(rng.choice(turns.FOLLOW_UPS[kind.follow])) for _ in range(rng.choice((1, 1, 2, 3)))]
-    if system:
-        system = writer.write(system)
-    elif rng.random() < SYSTEM_RATE:
-        system = writer.write(rng.choice(turns.SYSTEMS))
+        texts += [
+            _written(rng.choice(turns.FOLLOW_UPS[kind.follow]), kind, writer) for _ in range(rng.choice(FOLLOW_UPS))
+        ]
+    if not system and rng.random() < SYSTEM_RATE:
+        system = rng.choice(turns.SYSTEMS)
+    system = mend_articles(writer.write(system)).strip()
     return Prompt(kind.name, tuple(dict.fromkeys(texts)), system or None)
+
+
+def _written(template: str, kind: Kind, writer: Writer) -> str:
+    """`template` as a person would type it; what belongs to programs keeps its letters and articles."""
+    template = writer.choose(template).strip()
+    text = writer.write(template)
+    if kind.follow == "code":
+        return text
+    text = SPACE_BEFORE_STOP.sub(r"\1", mend_articles(text))
+    return text[:1].upper() + text[1:] if template.startswith("{") else text
 
 
 def _dressed(text: str, kind: Kind, writer: Writer) -> str:
     """`text` with a wish about its form, and now and then the way people type."""
     rng = writer.rng
-    if kind.tail in turns.TAILS and rng.random() < TAIL_RATE:
-        text += ("\n" if rng.random() < 0.1 else " ") + writer.write(rng.choice(turns.TAILS[kind.tail]))
+    if kind.tail in turns.TAILS:
+        if rng.random() < PREFACE_RATE:
+            text = f"{_written(rng.choice(turns.PREFACES), kind, writer)} {text}"
+        while rng.random() < TAIL_RATE:
+            text += ("\n" if rng.random() < 0.1 else " ") + _written(rng.choice(turns.TAILS[kind.tail]), kind, writer)
     if "\n" in text or len(text) > 200:
         return text
     manner = rng.random()
     if manner < 0.04:
-        return rng.choice(turns.GREETINGS) + " " + text
+        greeting = rng.choice(turns.GREETINGS)
+        return f"{greeting} {text[:1].lower() + text[1:] if greeting[-1] == ',' else text}"
     if manner < 0.07:
         return f"{text} {rng.choice(turns.THANKS)}"
     if manner < 0.12:

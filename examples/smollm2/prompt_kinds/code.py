@@ -100,7 +100,7 @@ How do I [freeze a row|make a pivot table|make a bar chart|sort by two columns|l
     spreadsheet?
 [Make|Draft] a spreadsheet layout for [tracking {hobby}|a household budget|{a event}|the stock of {a company}].
 = maths-code tail=code follow=code
-[Write|Give me] [a program|Python code|a {proglang} program] that [prints the first {5-50} multiples of {2-12}|adds the
+[Write|Give me] [a program|Python code|{a proglang} program] that [prints the first {5-50} multiples of {2-12}|adds the
     numbers from {1-9} to {50-900}|checks if {100-999} is a palindrome|prints a triangle of {3-12} rows|simulates
     {10-999} dice rolls|converts {2-90} degrees to Fahrenheit|counts down from {5-60}].
 What does `{pyexpression}` [return|evaluate to|print] in Python?

@@ -6,8 +6,9 @@ from examples.smollm2.prompt_kinds.grammar import kinds
 
 KINDS = kinds("""
 = explain-science tail=prose follow=ask
-[Explain|Can you explain|Please explain|Could you explain to me] [what {science} is and how it works|{science}].
-[How does|How do people explain] {science} [work|happen]?
+[Explain|Can you explain|Please explain|Could you explain to me] [what {science} {is science} and how it
+    works|{science}].
+How [{do science} {science} work|do people explain {science}|would you describe {science}]?
 I'm [studying for a test|doing homework] on {science}. [What are the key points|What should I remember|Where do I
     start]?
 What is the role of {science} in [nature|everyday life|modern science|our lives]?
@@ -16,12 +17,12 @@ What is the role of {science} in [nature|everyday life|modern science|our lives]
 Why is {science} important?
 What [would happen if there were no|did people believe about|do scientists still not know about] {science}?
 = explain-technology tail=prose follow=ask
-How [does|do] {tech} work?
+How {do tech} {tech} work?
 [Explain|Describe] {tech} to {audience}.
 What [are the benefits of|problems can come with|is the idea behind|should I know about] {tech}?
 [Who invented|When did people start using|What came before] {tech}?
 I've never really understood {tech}. [Can you help?|Could you break it down for me?|Start from the beginning, please.]
-How [has|have] {tech} changed [the way we work|daily life|communication|business|education]?
+How {has tech} {tech} changed [the way we work|daily life|communication|business|education]?
 What will {tech} look like in [ten|twenty|fifty] years?
 = explain-concept tail=prose follow=ask
 What is {concept}?
@@ -104,7 +105,7 @@ Why do people feel {feeling} [on {weekday}s|in {month}|before {a event}]?
 = how-question tail=prose follow=ask
 How [is {a artifact}|are {s artifact}] made?
 How do {s job} [do their work|learn their trade|use {tech}|start their day]?
-How [can|do] I tell if {food} [is|are] still good?
+How [can|do] I tell if {food} {is food} still good?
 How do you [clean|repair|store|choose|use] {a object}?
 How [much|often] should [I water a houseplant|I change the oil|a child sleep|a person exercise|I back up my files]?
 How did people [live|cook|travel|keep warm|tell the time] before {tech}?
@@ -146,5 +147,5 @@ What's something [most people get wrong|few people know] about {science}?
 What are [common myths|common misconceptions|popular mistakes] about {topic}?
 [My friend says|I read] that {s animals} are [more intelligent|faster|older|more dangerous] than {s animals2}. Is that
     [true|right]?
-Someone told me {tech} [is|are] bad for [your health|the environment|children|the brain]. Is there any truth in it?
+Someone told me {tech} {is tech} bad for [your health|the environment|children|the brain]. Is there any truth in it?
 """)

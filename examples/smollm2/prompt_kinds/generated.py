@@ -14,7 +14,8 @@ def sum_of_numbers(rng: Random) -> str:
     a, b, c = rng.randint(2, rng.choice((12, 99, 999))), rng.randint(2, rng.choice((12, 99))), rng.randint(2, 20)
     times = rng.choice(("*", "×", "x", "times"))
     return rng.choice((
-        f"{a} + {b}", f"{a} - {b}", f"{a} {times} {b}", f"{a * b} / {b}", f"{a} + {b} {times} {c}", f"({a} + {b}) {times} {c}",
+        f"{a} + {b}", f"{a} - {b}", f"{a} {times} {b}", f"{a * b} / {b}", f"{a} + {b} {times} {c}", 
+        f"({a} + {b}) {times} {c}",
         f"{a} plus {b}", f"{a} minus {b}", f"{a * b} divided by {b}", f"{c}²", f"the square root of {c * c}",
         f"{a}.{c} + {b}.{a % 10}", f"1/{b} + 1/{c}", f"{a} + {b} + {c}", f"{c}^{a % 3 + 2}", f"{a} - {b} + {c}",
     ))  # fmt: skip
@@ -132,6 +133,12 @@ def word_slots(phrases: Mapping[str, tuple[str, ...]]) -> dict[str, Source]:
 
 
 NUMBERS: dict[str, Source] = {
+    # Characters that mean something in templates.
+    "openbrace": lambda rng: "{",
+    "closebrace": lambda rng: "}",
+    "openbracket": lambda rng: "[",
+    "closebracket": lambda rng: "]",
+    "square": lambda rng: str(rng.randint(2, 40) ** 2),
     "sum": sum_of_numbers,
     "number": number,
     "numberlist": number_list,

@@ -3,7 +3,9 @@
     [Explain|Tell me] what {a animal} eats.     "[x|y]" takes one; "[x|]" takes x or nothing; they nest
     {city} or {city2}                           one value for each name; a digit asks for another value
     {a tool} {s tool} {cap s tool}              with its article, in the plural, with a capital letter
-    {5-12}                                      a number in this range
+    {topic} {is topic} {do topic} {has topic}   is or are, does or do, has or have, as the value asks for
+    {bare sentence}                             without the full stop
+    {5-12} {a 5-12} {5-12b}                     a number in this range; a letter asks for another one
     Be brief. ::: Hello ;; Thanks!              system message ::: first turn ;; second turn
 
 A slot's value comes from a tuple of phrases, which may be templates themselves, or from a function of the random
@@ -20,12 +22,25 @@ from random import Random
 Source = tuple[str, ...] | Callable[[Random], str]
 
 CHOICE = re.compile(r"\[([^\[\]]*)\]")
-SLOT = re.compile(r"\{((?:(?:a|s|cap) )*)([^{}]+)\}")
+SLOT = re.compile(r"\{((?:(?:a|s|cap|bare|is|do|has) )*)([^{}\s\"]+)\}")
 RANGE = re.compile(r"(\d+)-(\d+)[a-z]?")
 HEADING = re.compile(r"= (\S+)(?: tail=(\S+))?(?: follow=(\S+))?")
-# Words whose first sound is not what their first letter says.
-AN_DESPITE_CONSONANT = ("hour", "honest", "honor", "honour", "heir", "herb")
-A_DESPITE_VOWEL = ("uni", "use", "usu", "euro", "one-", "one ", "once", "ukulele", "ute", "uto", "eu")
+# Words whose first sound is not what their first letter says, and numbers read with a vowel first.
+AN = re.compile(r"[aeiou]|hour|honest|hono|heir|8|11\b|18\b|r\b|sql\b|mri\b|x-ray")
+A = re.compile(r"uni(?!n|m)|us[eu]|euro?|one|once|ukulele|ut[eio]")
+WRONG_ARTICLE = re.compile(r"\b([Aa]) (?=([A-Za-z]{3,}))")
+NOT_A_NOUN_PHRASE = {"and", "are", "into", "over", "out", "off", "under", "until", "also", "equals", "has"}
+IRREGULAR = {
+    "man": "men", "woman": "women", "child": "children", "person": "people", "foot": "feet", "tooth": "teeth",
+    "mouse": "mice", "goose": "geese", "knife": "knives", "wolf": "wolves", "leaf": "leaves", "shelf": "shelves",
+    "bookshelf": "bookshelves", "life": "lives", "half": "halves", "thief": "thieves", "loaf": "loaves", "ox": "oxen",
+    "sheep": "sheep", "deer": "deer", "fish": "fish", "goldfish": "goldfish", "jellyfish": "jellyfish",
+    "starfish": "starfish", "moose": "moose", "series": "series", "bison": "bison", "policeman": "policemen",
+    "fisherman": "fishermen", "chairman": "chairmen", "gentleman": "gentlemen", "handkerchief": "handkerchiefs",
+    "wife": "wives", "calf": "calves", "buffalo": "buffaloes", "tomato": "tomatoes", "potato": "potatoes",
+    "hero": "heroes", "echo": "echoes", "aircraft": "aircraft", "furniture": "furniture", "equipment": "equipment",
+}  # fmt: skip
+SINGULAR_IN_S = re.compile(r"(ss|us|is|ics|economics|news|gas|lens|series|chess|tennis|Netherlands|games|diabetes)$")
 
 
 @dataclass(frozen=True)
@@ -73,26 +88,56 @@ def phrases(text: str) -> tuple[str, ...]:
 def with_article(phrase: str) -> str:
     """`phrase` after "a" or "an", by the sound it begins with."""
     low = phrase.lower()
-    vowel = (low[:1] in set("aeiou") and not low.startswith(A_DESPITE_VOWEL)) or (
-        low.startswith("uni") and low[3:4] == "n"
-    )
-    return ("an " if vowel or low.startswith(AN_DESPITE_CONSONANT) else "a ") + phrase
+    return ("an " if AN.match(low) and not A.match(low) else "a ") + phrase
 
 
 def plural(phrase: str) -> str:
-    """The plural of an English noun phrase, by the rules for its last word."""
-    irregular = {"man": "men", "woman": "women", "child": "children", "person": "people", "foot": "feet"}
-    irregular |= {"tooth": "teeth", "mouse": "mice", "goose": "geese", "knife": "knives", "wolf": "wolves"}
-    irregular |= {"leaf": "leaves", "shelf": "shelves", "life": "lives", "half": "halves", "thief": "thieves"}
-    irregular |= {"sheep": "sheep", "deer": "deer", "fish": "fish", "series": "series", "ox": "oxen", "loaf": "loaves"}
-    for single, many in irregular.items():
-        if phrase == single or phrase.endswith((" " + single, "w" + single, "d" + single, "r" + single)):
-            return phrase.removesuffix(single) + many
+    """The plural of an English noun phrase: of its last word, or of the one before "of" or "in"."""
+    for link in (" of ", " in ", " who ", " with "):
+        if link in phrase:
+            head, _, rest = phrase.partition(link)
+            return plural(head) + link + rest
+    before, space, word = phrase.rpartition(" ")
+    if word.lower() in IRREGULAR:
+        return before + space + IRREGULAR[word.lower()]
     if phrase.endswith(("s", "x", "z", "ch", "sh")):
         return phrase + "es"
     if phrase.endswith("y") and phrase[-2:-1] not in set("aeiou"):
         return phrase[:-1] + "ies"
     return phrase + "s"
+
+
+def is_plural(phrase: str) -> bool:
+    """Whether a verb after `phrase` stands in the plural."""
+    head = phrase.partition(" of ")[0].partition(" on ")[0].partition(" for ")[0]
+    return " and " in phrase or (head.endswith("s") and not SINGULAR_IN_S.search(head)) or head in ("police", "people")
+
+
+def mend_articles(text: str) -> str:
+    """`text` with "a" made "an" where a word follows that begins with a vowel's sound."""
+    return WRONG_ARTICLE.sub(
+        lambda found: (
+            found[0]
+            if found[2].lower() in NOT_A_NOUN_PHRASE or found[2].isupper() or with_article(found[2]).startswith("a ")
+            else found[1] + "n "
+        ),
+        text,
+    )
+
+
+def _verb(single: str, many: str) -> Callable[[str], str]:
+    return lambda phrase: many if is_plural(phrase) else single
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "a": with_article,
+    "s": plural,
+    "cap": lambda value: value[:1].upper() + value[1:],
+    "bare": lambda value: value.rstrip(".!?"),
+    "is": _verb("is", "are"),
+    "do": _verb("does", "do"),
+    "has": _verb("has", "have"),
+}
 
 
 class Writer:
@@ -104,23 +149,25 @@ class Writer:
 
     def write(self, template: str) -> str:
         """`template` with every choice taken and every slot filled. KeyError names a slot that nobody supplies."""
+        return SLOT.sub(self._fill, self.choose(template))
+
+    def choose(self, template: str) -> str:
+        """`template` with every choice taken, the innermost first. ValueError where brackets have no partner."""
         while "[" in template:
             taken = CHOICE.sub(lambda found: self.rng.choice(found[1].split("|")), template)
             if taken == template:
                 raise ValueError(f"unbalanced brackets: {template}")
             template = taken
-        return SLOT.sub(self._fill, template)
+        return template
 
     def _fill(self, slot: re.Match[str]) -> str:
         forms, name = slot[1].split(), slot[2]
         if name not in self.values:
             self.values[name] = self._value(name)
         value = self.values[name]
-        if "s" in forms:
-            value = plural(value)
-        if "a" in forms:
-            value = with_article(value)
-        return value[:1].upper() + value[1:] if "cap" in forms else value
+        for form in reversed(forms):
+            value = FORMS[form](value)
+        return value
 
     def _value(self, name: str) -> str:
         if limits := RANGE.fullmatch(name):

@@ -18,12 +18,12 @@ What is {2-95}% of {20-4000}?
 {2-40} out of {41-200} [students|visitors|customers] [agreed|came back]. [What percentage is that?|Give it as a
     percentage.]
 [Convert|Write] {1-9}/{10-20} [as a percentage|as a decimal|in its simplest form].
-How much is a {10-25}% tip on a bill of {12-180} [dollars|euros]?
+How much is {a 10-25}% tip on a bill of {12-180} [dollars|euros]?
 = word-problem tail=none follow=chat
 {name} has {3-60} {s animals} and [buys|sells|gives away] {2-20} [of them|more]. How many [are there|does {name} have]
     [now|in the end]?
-{a job} works {3-9} hours a day, {3-6} days a week, and earns {11-45} dollars an hour. How much is that [per week|per
-    month|per year]?
+{cap a job} works {3-9} hours a day, {3-6} days a week, and earns {11-45} dollars an hour. How much is that [per
+    week|per month|per year]?
 A {vehicle} goes {20-120} km in {1-6} hours. [What is its average speed?|How far does it go in {7-12} hours?]
 {cap name} needs {2-9} {s object} for each of {4-30} guests. [How many is that in all?|If one costs {2-15} euros, what
     is the total?]
@@ -35,7 +35,7 @@ A recipe for {2-4} people needs {100-500} g of {food}. How much [for|do I need f
     pays what?
 = algebra tail=none follow=chat
 Solve for x: {2-12}x [+|-] {1-40} = {10-150}
-[Solve the equation|Find x if] x² = {4-400}[.|, and explain each step.]
+[Solve the equation|Find x if] x² = {square}[.|, and explain each step.]
 [Simplify|Expand|Factor] {2-9}(x + {2-9b}) [+|-] {2-9c}x[.|, please.]
 What is the [slope|y-intercept] of y = {2-9}x + {1-20}?
 If f(x) = {2-9}x + {1-12}, what is f({2-20})?
@@ -105,7 +105,7 @@ A bag has {3-12} red and {3-12b} blue balls. [I take one|I take two]. What is th
 = money-maths tail=none follow=chat
 I [put|save|invest] {100-9000} [dollars|euros] at {1-8}% interest for {2-25} years. [How much will I have?|What is the
     compound interest?]
-{a company} sells {20-400} {s object} for {3-90} dollars each. Costs are {100-900} dollars. What is the profit?
+{cap a company} sells {20-400} {s object} for {3-90} dollars each. Costs are {100-900} dollars. What is the profit?
 {few} {s object} cost {10-200} dollars. How much is one?
 How long does it take to save {1000-9000} dollars with {50-400} dollars a month?
 [What is|Convert] {20-5000} euros in dollars if one euro is 1.{10-25} dollars?

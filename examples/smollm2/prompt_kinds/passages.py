@@ -12,15 +12,16 @@ LISTS = {
     about {hobby} on {weekday}s, and plans a second shop in {city2}.
 The city council of {city} decided on {weekday} to build a new {vehicle} line to the airport. The work will begin in
     {month} and take {2-7} years. The cost is estimated at {20-900} million. Supporters say that it will reduce
-    traffic, while {s job} fear noise and dust. "{sentence}", said {name} {surname}, who lives near the old station.
+    traffic, while {s job} fear noise and dust. "{bare sentence}", said {name} {surname}, who lives near the old
+    station.
 Dear {name}, thank you for your message of {month} {1-28}. We are sorry to hear that {complaint}. We have passed your
     letter to our workshop in {city} and will send you {a object} free of charge. You should receive it by {weekday}.
     If you have any questions, call {name2} at 555-0{100-199}, between {8-10} am and {3-6} pm. Kind regards, {name3}
     {surname}, {brand}.
 A {animals} and {a animals2} lived [on the same farm|by the same river|in the same forest]. The {animals} was {adj},
-    the {animals2} was {adj2}, and they rarely agreed. One winter the food ran out. "{sentence}" said the {animals}. So
-    they walked for {few} days until they found {food} under the snow, and from that day on they shared everything they
-    had.
+    the {animals2} was {adj2}, and they rarely agreed. One winter the food ran out. "{bare sentence}", said the
+    {animals}. So they walked for {few} days until they found {food} under the snow, and from that day on they shared
+    everything they had.
 {cap hobby} has become more popular in recent years. A survey among {200-9000} people in {country} found that {20-80}
     percent had tried it at least once, and that most of them did so to relax. {cap s job} were especially interested.
     Experts recommend starting slowly, with no more than {10-60} minutes a day, and warn that good equipment, such as
@@ -46,9 +47,9 @@ Scientists at the University of {city} observed {10-900} {s animals} for {2-9} y
     {3-12} hours a day and prefer {food} to {food2}. [Young|Older] {s animals} were more {adj} than expected. "We did
     not believe it at first", says {name} {surname}, who led the study. The results will be published in {month}. A
     similar project on {s animals2} is planned in {country}.
-{name}: Have you heard that {brand} is closing? {name2}: No! Why? {name}: They say that {topic} is to blame. The owner,
-    {a job}, wants to move to {city}. {name2}: That's a pity. I bought my {object} there. {name}: Me too, {2-20} years
-    ago. {name2}: Shall we go there on {weekday} and say goodbye? {name}: Good idea. I'll bring {food}.
+{name}: Have you heard that {brand} is closing? {name2}: No! Why? {name}: They say that {topic} {is topic} to blame.
+    The owner, {a job}, wants to move to {city}. {name2}: That's a pity. I bought my {object} there. {name}: Me too,
+    {2-20} years ago. {name2}: Shall we go there on {weekday} and say goodbye? {name}: Good idea. I'll bring {food}.
 The {brand} hotel lies {2-40} minutes by {vehicle} from the centre of {city}. It has {12-220} rooms, a restaurant and a
     garden. Breakfast, with {food} and {food2}, is served from {6-8} to {9-11}. Guests can borrow {s object} free of
     charge. Dogs are welcome for {5-30} euros a night. In {month} the house is closed. Rooms can be booked online or by
@@ -77,7 +78,7 @@ I have used it for {2-20} months now and have no complaints.; The course on {sub
 {cap name} explained everything patiently, thank you!; It works as described.; The {event} was well organised, but far
 too loud."""),
     "message": phrases("""
-Can we move the {event} to {weekday}? {cap relation} is ill.; I am {feeling} that you did not come to the {event}.;
+Can we move the {event} to {weekday}? {cap relation} is ill.; I was sad that you did not come to the {event}.;
 Please send me the invoice for the {object} again.; Congratulations! You have won {a object}. Click here now!; I can't
 believe
 you told {name} about {topic}.; My {object} does not turn on. What can I do?; Thank you so much for the {object}, I
@@ -107,7 +108,7 @@ the boss wants you to redo the {noun} thing; sure, whatever; you guys never answ
             "- {event} on {weekday}, {5-80} guests/- {name}: buy {food}/- {name2}: invite {relation}/- budget {50-900}",
             "{month} {1-28}/{name}, {name2}, {name3}/{object}: too expensive?/ask {a company}/next meeting {weekday}",
             "todo/call {job}/{name} sends {noun} list/order {s object} ({2-40})/decide: {choice}",
-            "* customers want {a adj} {object}/* {topic} - discuss again/* {name} on holiday until {month}/* test in {city}",
+            "* customers want {a adj} {object}/* {topic} - discuss again/* {name} away until {month}/* test in {city}",
         )
     ),
     "record": phrases("""
@@ -144,7 +145,7 @@ and {food3};
 my friend {name} who is {a job} lives in {city}; yes i think so said {name} but not on {weekday}; after the {event} we
 took the {vehicle} home;
 {name} asked where is my {object}; if you come to {city} call me; the {animals} which was {adj} ran away; however
-{topic} is a good thing"""),
+{topic} {is topic} a good thing"""),
     "phrase": phrases("""
 Where is the train station?; I would like {food}, please.; How much does the {object} cost?; My name is {name}.; I
 don't understand.;

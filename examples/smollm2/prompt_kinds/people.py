@@ -98,6 +98,28 @@ my dog barks at everything; my child refuses to eat vegetables; I want to eat he
 I get distracted when I study; I have a first date on Friday; I forgot my friend's birthday; my laptop is very slow;
 I am learning {language} but feel stuck; I start a new job on Monday; I can't decide between two job offers;
 I feel {feeling} lately; I compare myself with others; I have to give a speech at a {event}"""),
+    "verb": phrases("""
+dance; sing; swim; fly; sleep; dream; laugh; cry; whisper; cook; bake; paint; read; write; travel; jump; run; climb;
+dig; hide;
+listen; wait; forget; remember; lie; cheat; argue; apologise; smile; complain; gossip; shout; yawn; sneeze; juggle;
+whistle;
+drive a car; ride a bicycle; play chess; tell jokes; keep secrets; count to ten; see in the dark; walk backwards; speak;
+solve puzzles; learn tricks; wear hats; drink coffee; use a computer; do magic; make friends; stay awake; get lost;
+open a door; build a nest; send a letter; change colour; stand on one leg; work at night; share food; say no; win a
+race"""),
+    "adj": phrases("""
+small; large; tiny; huge; old; new; young; ancient; modern; shiny; dusty; rusty; soft; hard; smooth; rough; heavy;
+light; quiet;
+loud; bright; dark; warm; cold; wet; dry; clean; dirty; cheap; expensive; rare; common; strange; ordinary; beautiful;
+ugly; simple;
+complicated; useful; useless; broken; perfect; golden; wooden; round; square; colourful; pale; empty; full; fast; slow;
+lazy; clever;
+brave; shy; gentle; wild; friendly; hungry; sleepy; happy; sad; curious; stubborn; proud; nervous; cheerful; elegant;
+clumsy;
+mysterious; magical; dangerous; harmless; fragile; sturdy; waterproof; foldable; portable; handmade; foreign; famous;
+forgotten;
+invisible; gigantic; delicious; bitter; sweet; sour; fresh; stale; crooked; sharp; blunt; comfortable; reliable;
+unusual"""),
     "goal": phrases("""
 learn {language}; run a marathon; save for a holiday; read more books; wake up earlier; drink more water; lose some
 weight;

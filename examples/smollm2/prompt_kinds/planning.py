@@ -36,7 +36,7 @@ What goes well with {food}?
 What should I eat before [a marathon|an exam|{hobby}]?
 Plan a [three-course menu|buffet|breakfast] for {a event}[ with {food}|].
 = travel tail=list follow=ask
-[Plan|Suggest|Write] a {2-10}-day [trip|itinerary] [to|for] {country}[ in {month}| with children| on a small budget|].
+[Plan|Suggest|Write] {a 2-10}-day [trip|itinerary] [to|for] {country}[ in {month}| with children| on a small budget|].
 What should I [see|do|eat|avoid] in {city}[ in {month}| on a rainy day| in one day|]?
 [When is the best time to visit|Is it expensive to visit|What should I pack for|Do I need a visa for] {country}?
 [Best way to travel|How do I travel] from {city} to {city2} [by {vehicle}|cheaply|with luggage]?

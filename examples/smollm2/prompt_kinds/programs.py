@@ -13,8 +13,10 @@ from examples.smollm2.prompt_kinds.grammar import Source, phrases
 
 # Short and plain modules of the standard library, whose functions serve as code to explain, test or translate.
 MODULES = (
-    "bisect", "calendar", "cmd", "colorsys", "contextlib", "copy", "csv", "difflib", "fnmatch", "fractions", "functools",
-    "genericpath", "getpass", "glob", "gzip", "heapq", "html", "imghdr", "ipaddress", "keyword", "linecache", "locale",
+    "bisect", "calendar", "cmd", "colorsys", "contextlib", "copy", "csv", "difflib", "fnmatch", "fractions",
+    "functools",
+    "genericpath", 
+    "getpass", "glob", "gzip", "heapq", "html", "imghdr", "ipaddress", "keyword", "linecache", "locale",
     "mimetypes", "nturl2path", "numbers", "operator", "pathlib", "posixpath", "pprint", "queue", "random", "reprlib",
     "sched", "shlex", "shutil", "statistics", "string", "stringprep", "tempfile", "textwrap", "timeit", "token", "uuid",
     "wave", "zipapp", "argparse", "configparser", "datetime", "filecmp", "fileinput", "inspect", "tabnanny", "turtle",
@@ -167,8 +169,10 @@ def buggy_code(rng: Random) -> str:
     item, items, total = rng.choice((("x", "xs", "s"), ("item", "items", "total"), ("n", "numbers", "result")))
     name, limit = rng.choice(("total", "average", "largest", "count", "collect", "check")), rng.randint(2, 90)
     return rng.choice((
-        f"def {name}({items}):\n    {total} = 0\n    for {item} in {items}\n        {total} += {item}\n    return {total}",
-        f"def {name}({items}):\n    {total} = 0\n    for {item} in {items}:\n        {total} += {item}\n        return {total}",
+        f"def {name}({items}):\n    {total} = 0\n    for {item} in {items}\n        {total} += {item}\n"
+        f"    return {total}",
+        f"def {name}({items}):\n    {total} = 0\n    for {item} in {items}:\n        {total} += {item}\n"
+        f"        return {total}",
         f"def {name}({items}, {total}=[]):\n    for {item} in {items}:\n        if {item} > {limit}:\n"
         f"            {total}.append({item})\n    return {total}",
         f"def {name}({items}):\n    for i in range(len({items}) + 1):\n        if {items}[i] > {limit}:\n"
@@ -190,8 +194,11 @@ def one_line(rng: Random) -> str:
         f"[x * {b} for x in range({a})]", f"sorted(names, key=len)[:{b}]", f"sum(x > {a} for x in values)",
         f"dict(zip(keys, range({a})))", f"max(words, key=lambda w: w.count('{chr(97 + a % 26)}'))",
         f"' '.join(text.split()[:{b}])", f"next((x for x in items if x > {a}), None)", f"x if x > {a} else {b}",
-        f"list(map(str, range({b}, {a + b})))", f"{{x % {b} for x in range({a})}}", f"text[::-{b}]", f"a, b = b, a + {a}",
-        f"open('log.txt').read().count('{chr(97 + a % 26)}')", f"any(len(w) > {b} for w in words)", f"print(f'{{x:.{b}f}}')",
+        f"list(map(str, range({b}, {a + b})))", f"{{x % {b} for x in range({a})}}",
+        f"text[::-{b}]", f"a, b = b, a + {a}",
+        f"open('log.txt').read().count('{chr(97 + a % 26)}')",
+        f"any(len(w) > {b} for w in words)",
+        f"print(f'{{x:.{b}f}}')",
     ))  # fmt: skip
 
 
@@ -209,8 +216,10 @@ def pattern(rng: Random) -> str:
     """A regular expression."""
     a, letter = rng.randint(2, 9), chr(rng.randint(97, 122))
     return rng.choice((
-        rf"\d{{{a}}}", rf"^{letter}\w+$", rf"[{letter}-z]{{2,{a + 2}}}", rf"\b\w{{{a}}}\b", rf"({letter}|{letter.upper()})+",
-        rf"^\d{{1,{a}}}\.\d{{2}}$", r"^\s*$", rf"#[0-9a-f]{{{a}}}", rf"\w+@\w+\.\w{{2,{a + 1}}}", rf"(\w)\1{{{a}}}",
+        rf"\d{{{a}}}", rf"^{letter}\w+$", rf"[{letter}-z]{{2,{a + 2}}}", rf"\b\w{{{a}}}\b",
+        rf"({letter}|{letter.upper()})+",
+        rf"^\d{{1,{a}}}\.\d{{2}}$", r"^\s*$", rf"#[0-9a-f]{{{a}}}", rf"\w+@\w+\.\w{{2,{a + 1}}}",
+        rf"(\w)\1{{{a}}}",
         rf"{letter}.*?{letter}", rf"^(?!.*{letter}).+$", rf"https?://[^\s]{{{a},}}",
     ))  # fmt: skip
 

@@ -14,7 +14,7 @@ FIELDS = (
     "artifact", "state", "phenomenon", "process", "substance", "landform", "bodypart", "happening", "idea", "activity",
 )  # fmt: skip
 CONCRETE = {"animal", "artifact", "wnfood", "plant", "bodypart", "landform", "substance"}
-COMMON = 4  # tagged at least so often
+COMMON = 5  # tagged at least so often
 SENTENCE_STARTS = (
     "the ",
     "he ",
@@ -40,9 +40,9 @@ def all_slots(words: Mapping[str, list[Sense]]) -> dict[str, Source]:
     for field in FIELDS:
         lists[field] = _words([sense for sense in nouns if sense.field == field]) or things.LISTS["object"]
     lists["noun"] = _words([sense for sense in nouns if sense.field in CONCRETE]) or things.LISTS["object"]
-    lists["verb"] = _words(_common(words["verb"]))
-    lists["adj"] = _words(_common(words["adj"]))
-    lists["anyword"] = lists["verb"] + lists["adj"] + _words(nouns)
+    lists["anyverb"] = _words(_common(words["verb"]))
+    lists["anyadj"] = _words(_common(words["adj"]))
+    lists["anyword"] = lists["anyverb"] + lists["anyadj"] + _words(nouns)
     senses = [sense for part in words.values() for sense in part]
     lists["gloss"] = tuple(
         dict.fromkeys(s.gloss for s in nouns if 4 <= len(s.gloss.split()) <= 16 and not set(s.gloss) & set("[]{}()`;"))

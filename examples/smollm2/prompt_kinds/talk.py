@@ -56,8 +56,8 @@ Which is [better|more fun|more useful|healthier]: {choice}?
 [Let's debate|Debate with me about] {topic}. [You are against it.|You start.|I'm in favour.]
 [Argue|Make the case] [for|against] {topic}.
 [What would|How would] {a job} and {a job2} [disagree about|discuss] {topic}?
-Convince me [that {topic} is important|to try {hobby}|to visit {country}|to eat {food}|not to buy {a object}].
-[Play devil's advocate|Give the other side]: {topic} is [harmless|useless|essential].
+Convince me [that {topic} {is topic} important|to try {hobby}|to visit {country}|to eat {food}|not to buy {a object}].
+[Play devil's advocate|Give the other side]: {topic} {is topic} [harmless|useless|essential].
 = what-if tail=prose follow=ask
 What if [{s animals} could talk|people could fly|there were no {s artifact}|{tech} had never been invented|the sun
     disappeared|everyone spoke {language}|it never rained|there was no {emotion}|money did not exist|we lived
@@ -136,8 +136,8 @@ Write a Python function to {task}. ;; [Add comments.|Now in {proglang}.|Can you 
     you know {city}?|What should I do this {weekday}?] ;; [Interesting!|Haha.|Thanks, bye!|Really?]
 My favourite animal is the {animals}. ;; [What is yours?|Do you know why?|Guess why.] ;; Tell me a fact about {s
     animals2}.
-I think {topic} is overrated. ;; [Why do you say that?|Hmm, I'm not convinced.|You have a point.] ;; [What about
-    {topic2}?|Let's change the subject.]
+I think {topic} {is topic} overrated. ;; [Why do you say that?|Hmm, I'm not convinced.|You have a point.] ;; [What
+    about {topic2}?|Let's change the subject.]
 Let me tell you about {relation}. ;; They are {a job} and love {hobby}. ;; [What present should I buy?|Write them a
     short poem.|What questions could I ask them?]
 = talk-numbers tail=none follow=none

@@ -30,8 +30,8 @@ Make this [sentence |text |]sound [more professional|more polite|less rude|frien
 = rewrite-style tail=none follow=edit
 [Rewrite|Rephrase|Retell] the following [in a {tone} tone|for {audience}|as a poem|as a news report|like {a role} would
     say it|in the first person|as a dialogue]:\\n\\n{passage}
-Rewrite "{sentence}" [in a {tone} way|as a question|in the future tense|in the past tense|in the negative|with simpler
-    words|like Shakespeare].
+Rewrite "{bare sentence}" [in a {tone} way|as a question|in the future tense|in the past tense|in the negative|with
+    simpler words|like Shakespeare].
 [Make this shorter|Simplify this|Cut this to half its length|Expand this into a paragraph]: {sentence} {sentence2}
 = paraphrase tail=none follow=edit
 [Paraphrase|Reword|Say in other words|Put differently]: [{sentence}|"{sentence}"]

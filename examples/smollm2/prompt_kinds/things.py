@@ -112,11 +112,13 @@ granola"""),
     "object": phrases("""
 bicycle; umbrella; backpack; coffee mug; water bottle; alarm clock; desk lamp; notebook; fountain pen; pair of
 headphones;
-keyboard; laptop stand; phone case; camera; tripod; tent; sleeping bag; hiking boots; raincoat; scarf; wool hat; watch;
+keyboard; laptop; phone case; camera; tripod; tent; sleeping bag; pair of hiking boots; raincoat; scarf; wool hat;
+watch;
 wallet; suitcase; pillow; blanket; mattress; sofa; bookshelf; dining table; rocking chair; mirror; candle; vase; teapot;
 frying pan; kitchen knife; blender; toaster; coffee machine; vacuum cleaner; washing machine; hammer; cordless drill;
 garden hose; lawn mower; bird feeder; flower pot; skateboard; surfboard; yoga mat; tennis racket; football; chess set;
-jigsaw puzzle; board game; guitar; violin; piano; ukulele; toothbrush; soap; sunscreen; lunch box; thermos; flashlight;
+jigsaw puzzle; board game; guitar; violin; piano; ukulele; toothbrush; bar of soap; bottle of sunscreen; lunch box;
+thermos; flashlight;
 compass; map; telescope; kite; toy train; teddy bear; electric scooter; car seat; dog leash; cat tree; fish tank"""),
     "hobby": phrases("""
 gardening; photography; knitting; painting; drawing; pottery; woodworking; baking; cooking; hiking; running; swimming;
@@ -153,6 +155,9 @@ stress;
 anxiety before exams; tired eyes; poor posture; dry skin; a mosquito bite; heartburn; seasickness; jet lag; muscle
 cramps;
 low energy; high blood pressure; a vitamin D deficiency; a nosebleed; snoring; hiccups; a blister; a toothache; flu"""),
+    "element": phrases("""
+iron; gold; silver; oxygen; hydrogen; helium; carbon; nitrogen; sodium; calcium; copper; zinc; lead; mercury; chlorine;
+sulphur; neon; aluminium; silicon; phosphorus; tin; nickel; titanium; iodine; argon; magnesium; potassium; uranium"""),
     "season": phrases("""
 spring; summer; autumn; winter; a rainy weekend; the holidays; a heat wave; the first snow; harvest time"""),
     "color": phrases("""

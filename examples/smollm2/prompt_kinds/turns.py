@@ -1,4 +1,4 @@
-"""What may be added to a request: a wish about its form, later turns, a system message, the haste of a person who types."""
+"""What may be added to a request: a wish about its form, later turns, a system message, a greeting or thanks."""
 
 from __future__ import annotations
 
@@ -81,9 +81,28 @@ You are {name}, {a quality} assistant.; If you do not know the answer, say so.; 
 You are a writing assistant. Write in a {tone} style.; You are an AI assistant that helps people with {hobby} and other
 topics.""")
 
-GREETINGS = phrases(
-    "Hi! ; Hello, ; Hey, ; Hi there. ; Good morning. ; Quick question: ; Hello! ; Please help: ; I need help. ; Question: ; OK, ; So, "
-)
+PREFACES = phrases("""
+I am {a job}[ from {city}| with little time|].; I'm preparing {a event} and need your help.; I was talking with
+{relation} about this yesterday.;
+My {subject} teacher asked us to find out about this.; This is for {audience}.; I want to {goal}, so this matters to
+me.;
+I have tried to find an answer online, but everything I found was too [long|technical|vague].; It's {weekday} evening
+and I have to finish
+this by tomorrow.; I'm new to this, so please bear with me.; I work at {a company} and my boss wants this by {weekday}.;
+I read something about this in {month} and did not understand it.; {cap relation} and I disagree about this, and you
+shall decide.;
+I am {2-90} years old and [still|always] curious. I feel a bit {feeling} today, so be {tone} with me.; Let me give you
+some
+background: I live in {city}, I am {a job}, and I like {hobby}.; You helped me with something similar last week. Here
+is the next one.;
+English is not my first language. Please read carefully before you answer.; I'm writing {a genre} novel and need this
+for one of my characters, {a job}.;
+We are a small {company} with {2-40} employees. We are planning {a event} in {month}, and I am responsible for the
+texts.""")
+
+GREETINGS = phrases("""
+Hi!; Hello,; Hey,; Hi there.; Good morning.; Quick question:; Hello!; Please help:; I need help.; Question:; OK,;
+So,""")
 THANKS = phrases(
     "Thanks!; Thank you.; Thanks in advance.; Please.; It's urgent.; Cheers; I'd appreciate it.; Take your time."
 )

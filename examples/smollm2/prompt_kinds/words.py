@@ -7,14 +7,14 @@ from examples.smollm2.prompt_kinds.grammar import kinds
 KINDS = kinds("""
 = synonyms tail=none follow=chat
 [Give me|List|What are|Find] [{few} |]synonyms [for|of] "{anyword}"[.|, please.]
-What is [another word|a better word|a more formal word|a simpler word] for "{adj}"?
-Replace the word "{adj}" in "the {adj} {noun}" with [something stronger|a synonym|a funnier word].
-Do "{adj}" and "{adj2}" mean the same?
+What is [another word|a better word|a more formal word|a simpler word] for "{anyadj}"?
+Replace the word "{anyadj}" in "the {anyadj} {noun}" with [something stronger|a synonym|a funnier word].
+Do "{anyadj}" and "{anyadj2}" mean the same?
 = antonyms tail=none follow=chat
-What is the opposite of "{adj}"?
-[Antonym of|Opposite of|Give an antonym for] {adj}[?|:]
-Write [a sentence|two sentences] with "{adj}" and its opposite.
-Give the opposites of these words: {adj}, {adj2}, {adj3}.
+What is the opposite of "{anyadj}"?
+[Antonym of|Opposite of|Give an antonym for] {anyadj}[?|:]
+Write [a sentence|two sentences] with "{anyadj}" and its opposite.
+Give the opposites of these words: {anyadj}, {anyadj2}, {anyadj3}.
 = rhymes tail=none follow=chat
 [What rhymes with|Words that rhyme with|Find a rhyme for] "{noun}"?
 Give me {few} words that rhyme with {noun}.
@@ -72,18 +72,19 @@ Use "{idiom}" in a [sentence|short dialogue|business email].
     lay|then and than|may and might|since and for|do and make|say and tell|a and an|much and many|will and going to]?
 [Explain|What is|Give examples of] [a noun|an adverb|a preposition|the present perfect|the passive voice|a relative
     clause|the subjunctive|a conjunction|reported speech|a gerund|the comparative]?
-Conjugate the verb "{verb}" [in the past tense|in the present|in all tenses].
-What is the [past tense|past participle|noun form|ing-form] of "{verb}"?
+Conjugate the verb "{anyverb}" [in the past tense|in the present|in all tenses].
+What is the [past tense|past participle|noun form|ing-form] of "{anyverb}"?
 = language-learning tail=prose follow=ask
 [Teach me|I want to learn] {few} [useful phrases|words|verbs|greetings] in {language}[ for {a event}|].
 How do I [order {food}|introduce myself|ask for directions|count to ten|apologise|say thank you] in {language}?
 How hard is it to learn {language}[ for someone who speaks {language2}|]?
 [Write|Make] a simple {language} dialogue [at the market|in a restaurant|at the station] with English translation.
 = sentence-building tail=none follow=chat
-[Write|Make|Form] a sentence [using|with] the words "{noun}", "{verb}" and "{adj}".
+[Write|Make|Form] a sentence [using|with] the words "{noun}", "{anyverb}" and "{anyadj}".
 Combine these [sentences|two sentences] into one: {sentence} {sentence2}
 Put these words in order: {shuffled}
-Write {few} sentences [that start with "If"|about {a artifact}|with the verb "{verb}"|in the past tense about {city}].
+Write {few} sentences [that start with "If"|about {a artifact}|with the verb "{anyverb}"|in the past tense about
+    {city}].
 = metaphors tail=none follow=edit
 [Give me|Write|Think of] [a metaphor|a simile|{few} similes|an analogy] for {emotion}.
 {cap emotion} is like {a artifact}. [Explain the comparison.|Continue the thought.|Do you agree?]

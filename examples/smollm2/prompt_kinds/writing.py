@@ -117,7 +117,8 @@ Write the conclusion of an article on {tech}.
 = essay tail=write follow=edit
 Write [an essay|a short essay|a five-paragraph essay|an essay introduction|a thesis statement] [about|on] {topic}.
 Write an [argumentative|opinion|analytical|descriptive] essay: {topic}.
-[Argue|Write an essay arguing] that {topic} [is good for society|is overrated|should be taught at school|will change].
+[Argue|Write an essay arguing] that {topic} [{is topic} good for society|{is topic} overrated|should be discussed at
+    school|will change us].
 [Outline|Plan] an essay on {concept} [for my {subject} class|].
 = news-article tail=write follow=edit
 Write a [news article|headline and short article|press release|local news report] about {a event} in {city}.
