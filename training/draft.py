@@ -126,7 +126,8 @@ class TrainableDraft(nn.Module):
         size, rows = batch.next_tokens.shape
         group = c.num_heads // c.num_kv_heads
         begin = batch.chain_positions().clamp(max=rows - 1)
-        state = self.fc(batch.features.to(self.fc.weight.dtype))
+        features = batch.features
+        state = self.fc(features if torch.is_autocast_enabled("cpu") else features.to(self.fc.weight.dtype))
         inputs, residual = self._inputs(batch.next_tokens, state)
         keys, values = self._key_value(inputs, torch.arange(rows).expand(size, rows))
         pick = begin[:, :, None]
