@@ -45,6 +45,7 @@ from runtime.bundle.errors import Eagle3Error, UsageError, render
 FAMILIES = (explain, fields, writing, play, workplace, text, words, numbers, code, planning, talk, situations)
 KINDS: tuple[Kind, ...] = tuple(kind for family in FAMILIES for kind in family.KINDS)
 TAIL_RATE, PREFACE_RATE, FOLLOW_RATE, SYSTEM_RATE = 0.3, 0.12, 0.09, 0.075
+MANNERS_RATE = 0.15
 FOLLOW_UPS = (1, 1, 2, 3)  # how many later turns, where there are any
 SPACE_BEFORE_STOP = re.compile(r" +([.,])(?=\s|$)")  # left behind by an empty choice
 TRIES = 60  # until a kind counts as exhausted
@@ -66,7 +67,8 @@ class Prompt:
 
     def to_json(self) -> dict[str, object]:
         """The prompt as one line of the file holds it: {"kind", "turns", "system"?}."""
-        return {"kind": self.kind, "turns": self.turns} | ({"system": self.system} if self.system is not None else {})
+        line: dict[str, object] = {"kind": self.kind, "turns": self.turns}
+        return line if self.system is None else line | {"system": self.system}
 
 
 def prompts(wordnet: Path, seed: int, max_kinds: int | None = None) -> Iterator[Prompt]:
@@ -126,7 +128,7 @@ def _written(template: str, kind: Kind, writer: Writer) -> str:
     """`template` as a person would type it; what belongs to programs keeps its letters and articles."""
     template = writer.choose(template).strip()
     text = writer.write(template)
-    if kind.follow == "code":
+    if kind.follow == "code" and ("\n" in text or "`" in text):
         return text
     text = SPACE_BEFORE_STOP.sub(r"\1", mend_articles(text))
     return text[:1].upper() + text[1:] if template.startswith("{") else text
@@ -139,20 +141,19 @@ def _dressed(text: str, kind: Kind, writer: Writer) -> str:
         if rng.random() < PREFACE_RATE:
             text = f"{_written(rng.choice(turns.PREFACES), kind, writer)} {text}"
         while rng.random() < TAIL_RATE:
-            text += ("\n" if rng.random() < 0.1 else " ") + _written(rng.choice(turns.TAILS[kind.tail]), kind, writer)
-    if "\n" in text or len(text) > 200:
+            text += "." if text[-1].isalnum() else ""
+            text += ("\n\n" if "\n" in text or rng.random() < 0.05 else " ") + writer.write(
+                rng.choice(turns.TAILS[kind.tail])
+            )
+    if "\n" in text or len(text) > 200 or rng.random() >= MANNERS_RATE:
         return text
-    manner = rng.random()
-    if manner < 0.04:
+    manner = rng.randrange(5)
+    if manner == 0:
         greeting = rng.choice(turns.GREETINGS)
         return f"{greeting} {text[:1].lower() + text[1:] if greeting[-1] == ',' else text}"
-    if manner < 0.07:
+    if manner == 1:
         return f"{text} {rng.choice(turns.THANKS)}"
-    if manner < 0.12:
-        return text.lower().rstrip(".?")
-    if manner < 0.15:
-        return text.rstrip(".?!")
-    return text
+    return text.lower().rstrip(".?") if manner < 4 else text.rstrip(".?!")
 
 
 @click.command(help=__doc__.split("\n", 1)[0] if __doc__ else None)

@@ -63,7 +63,7 @@ What does this query do? {sqlquery}
 How do I {regexverb} with regular expressions in {proglang}?
 = web tail=code follow=code
 [Write|Create] [an HTML page|the HTML and CSS|a React component|a simple web page|a CSS class] for {webthing}.
-How do I [center a div|make a button blue|add a {webthing}|validate a form|load JSON|handle a click|make a site
+How do I [center a div|make a button blue|add {webthing}|validate a form|load JSON|handle a click|make a site
     responsive] [in CSS|in JavaScript|with HTML|]?
 [Explain|What is] [flexbox|the DOM|a REST API|CORS|a cookie|local storage|a promise|an event listener|a web
     socket|JSON]?

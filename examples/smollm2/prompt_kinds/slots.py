@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from examples.smollm2.prompt_kinds import passages, people, programs, things
@@ -15,21 +16,12 @@ FIELDS = (
 )  # fmt: skip
 CONCRETE = {"animal", "artifact", "wnfood", "plant", "bodypart", "landform", "substance"}
 COMMON = 5  # tagged at least so often
-SENTENCE_STARTS = (
-    "the ",
-    "he ",
-    "she ",
-    "they ",
-    "we ",
-    "i ",
-    "you ",
-    "a ",
-    "it ",
-    "this ",
-    "his ",
-    "her ",
-    "my ",
-    "our ",
+# What makes an example a sentence: a pronoun first, or an article and a verb that shows itself as one.
+SENTENCE = re.compile(
+    r"(?:he|she|they|we|i|you|it|there|this|what|who|why|how|do|don't|can) .*|"
+    r"(?:the|a|an|his|her|my|our|their) .* "
+    r"(?:is|are|was|were|has|have|had|will|would|can|could|should|must|may|might|did|does|do)n?'?t? .*",
+    re.IGNORECASE,
 )
 
 
@@ -64,11 +56,6 @@ def _sentences(senses: list[Sense]) -> tuple[str, ...]:
     found = []
     for sense in senses:
         for example in sense.examples:
-            low = example.lower()
-            if (
-                low.startswith(SENTENCE_STARTS)
-                and 6 <= len(example.split()) <= 16
-                and not set(example) & set("[]{}()`;-")
-            ):
+            if SENTENCE.fullmatch(example) and 6 <= len(example.split()) <= 16 and not set(example) & set("[]{}()`;-"):
                 found.append(example[0].upper() + example[1:] + ("" if example[-1] in ".?!" else "."))
     return tuple(dict.fromkeys(found))

@@ -109,6 +109,8 @@ def _counts(cntlist: str) -> dict[tuple[str, int, int], int]:
     """How often the first sense of each (lemma, lexicographer file, lexical id) was tagged."""
     counts: dict[tuple[str, int, int], int] = {}
     for line in cntlist.splitlines():
+        if line.count(" ") != 2 or line.count(":") != 4:
+            continue
         key, sense, count = line.split()
         lemma, _, rest = key.partition("%")
         if sense == "1":
@@ -120,7 +122,7 @@ def _counts(cntlist: str) -> dict[tuple[str, int, int], int]:
 def _senses(data: str, part: str, counts: dict[tuple[str, int, int], int]) -> list[Sense]:
     senses = []
     for line in data.splitlines():
-        if line.startswith(" "):
+        if not line[:8].isdigit():  # the licence, on indented lines
             continue
         head, _, text = line.partition(" | ")
         fields = head.split()

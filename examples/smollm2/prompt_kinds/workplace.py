@@ -70,7 +70,7 @@ How do I [write a fraction|make a table|insert an image|make text bold|add a foo
 [Write|Give me] a Markdown [README|checklist|meeting template|CV template|recipe card] for {a thingclass} [project|].
 Convert to HTML: # {cap topic}\\n\\n* {food}\\n* {food2}\\n\\n**{cap brand}** in {city}
 = config tail=none follow=code
-[Write|Show] a [YAML|TOML|JSON|INI] configuration for {a thingclass} service with [port {1000-9000}|a database|log
+[Write|Show] a [YAML|TOML|JSON] configuration for {a thingclass} service with [port {1000-9000}|a database|log
     level|{few} users|a time-out of {2-90} seconds].
 What is wrong with this JSON? {openbrace}"{param}": {1-90}, "{param2}": {openbracket}{1-9}, {10-20},{closebracket}
     {closebrace}
