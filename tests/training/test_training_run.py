@@ -1,0 +1,116 @@
+"""A run lowers the loss of a toy pair, is the same when interrupted, and writes a draft that a build takes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from aot.checkpoint.draft import load_draft_weights, read_draft_config
+from aot.checkpoint.source import ModelSource
+from runtime.bundle.errors import UsageError
+from tests.training.toy import AUX, Toy
+from training.acceptance import measure
+from training.batch import collate
+from training.checkpoint import read_draft, write_draft
+from training.plan import Plan
+from training.run import Run
+from training.step import Tally, batch_loss
+
+PLAN = Plan(steps=6, unroll=3, tokens_per_step=24, learning_rate=2e-3, matrix_learning_rate=2e-3)
+
+
+def make_run(toy: Toy, folder: Path, plan: Plan = PLAN) -> Run:
+    draft = copy.deepcopy(toy.draft)
+    return Run(folder, plan, toy.draft_json, draft, toy.draft_ids, toy.draft_head, torch.float32)
+
+
+def train(run: Run, toy: Toy, *, save_every: int = 100) -> None:
+    sequences = toy.sequences()
+    run.train(sequences, sequences, report_every=2, check_every=100, save_every=save_every)
+
+
+def test_the_loss_falls_and_guesses_come_true(toy: Toy, tmp_path: Path) -> None:
+    toy.draft_ids[:] = torch.cat([s.choices for s in toy.sequences()]).unique()[:16].long()
+    run = make_run(toy, tmp_path, Plan(steps=60, unroll=3, tokens_per_step=40, learning_rate=1e-2))
+    before = measure(run.draft, run.draft_ids, toy.sequences(), 3, torch.float32)
+    train(run, toy)
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    after = measure(run.draft, run.draft_ids, toy.sequences(), 3, torch.float32)
+    # The targets are soft, so their own entropy stays
+    assert losses[-1] < losses[0] - 0.5
+    assert after.mean_acceptance_length > before.mean_acceptance_length + 0.5
+
+
+def test_a_batchs_loss_is_the_weighted_cross_entropy_of_every_unrolled_step(toy: Toy) -> None:
+    sequences, head = toy.sequences(temperature=1.0), toy.draft_head
+    batch = collate(sequences, PLAN.unroll)
+    id_of = torch.full((48,), -1, dtype=torch.int64)
+    id_of[toy.draft_ids] = torch.arange(16)
+    tally = Tally(PLAN.unroll)
+    loss = batch_loss(toy.draft, batch, toy.draft_ids, id_of, head, PLAN, torch.float32, tally)
+    expected, known = torch.zeros(()), 0
+    for step, states in enumerate(toy.draft.unroll(batch, PLAN.unroll)):
+        for index, sequence in enumerate(sequences):
+            for chain in range(sequence.answer_length - 1 - step):
+                # Chain r's guess j is of the answer's token r + 1 + j, and finals begin after its first token
+                if int(sequence.choices[chain + step + 1]) % 3 or int(sequence.choices[chain + step + 1]) > 45:
+                    continue
+                known += step == 0
+                shares = (sequence.finals[chain + step] @ head.T).softmax(-1)
+                logs = toy.draft.lm_head(states[index, chain]).log_softmax(-1)
+                expected = expected - 0.8**step * (shares * logs).sum()
+    torch.testing.assert_close(loss, expected / known, rtol=1e-4, atol=1e-5)
+    assert tally.judged[0] == sum(sequence.answer_length - 1 for sequence in sequences)
+
+
+def test_an_interrupted_run_ends_where_a_whole_one_does(toy: Toy, tmp_path: Path) -> None:
+    whole = make_run(toy, tmp_path / "whole")
+    train(whole, toy)
+    first = make_run(toy, tmp_path / "parts")
+    batch_count = 0
+
+    class Stopped(Exception):
+        pass
+
+    save = first.save
+
+    def save_then_stop() -> None:
+        nonlocal batch_count
+        save()
+        batch_count += 1
+        raise Stopped
+
+    first.save = save_then_stop  # type: ignore[method-assign]
+    with pytest.raises(Stopped):
+        train(first, toy, save_every=3)
+    second = make_run(toy, tmp_path / "parts")
+    assert second.step == 3
+    train(second, toy)
+    for (name, left), right in zip(whole.draft.named_parameters(), second.draft.parameters(), strict=True):
+        assert torch.equal(left, right), name
+
+
+def test_a_run_of_other_settings_is_not_gone_on_with(toy: Toy, tmp_path: Path) -> None:
+    make_run(toy, tmp_path).save()
+    with pytest.raises(UsageError, match=r"another unroll: expected 2, found 3"):
+        make_run(toy, tmp_path, Plan(steps=6, unroll=2, tokens_per_step=24, matrix_learning_rate=2e-3))
+
+
+def test_a_written_draft_loads_through_the_builders_ordinary_path(toy: Toy, tmp_path: Path) -> None:
+    write_draft(tmp_path, toy.draft_json, toy.draft, toy.draft_ids, torch.bfloat16)
+    source = ModelSource("draft", "folder", tmp_path)
+    config = read_draft_config(source, toy.config)
+    assert (config.aux_layers, config.draft_vocab_size, config.norm_before_residual) == (AUX, 16, False)
+    weights = load_draft_weights(source, config, toy.config, torch.bfloat16)
+    for name, parameter in toy.draft.named_parameters():
+        assert torch.equal(weights[name], parameter.detach().to(torch.bfloat16)), name
+    assert (weights["d2t"] + torch.arange(16)).tolist() == toy.draft_ids.tolist()
+    draft, ids, raw = read_draft(tmp_path, toy.config, toy.weights["model.embed_tokens.weight"])
+    assert ids.tolist() == toy.draft_ids.tolist()
+    assert raw == toy.draft_json
+    assert torch.equal(draft.fc.weight, toy.draft.fc.weight.to(torch.bfloat16).float())
