@@ -47,7 +47,7 @@ KINDS: tuple[Kind, ...] = tuple(kind for family in FAMILIES for kind in family.K
 TAIL_RATE, PREFACE_RATE, FOLLOW_RATE, SYSTEM_RATE = 0.3, 0.12, 0.09, 0.075
 MANNERS_RATE = 0.15
 FOLLOW_UPS = (1, 1, 2, 3)  # how many later turns, where there are any
-SPACE_BEFORE_STOP = re.compile(r" +([.,])(?=\s|$)")  # left behind by an empty choice
+SPACES = re.compile(r"(?<=\S) +(?=[.,](?:\s|$)| )")  # left behind by an empty choice
 TRIES = 60  # until a kind counts as exhausted
 
 
@@ -130,7 +130,7 @@ def _written(template: str, kind: Kind, writer: Writer) -> str:
     text = writer.write(template)
     if kind.follow == "code" and ("\n" in text or "`" in text):
         return text
-    text = SPACE_BEFORE_STOP.sub(r"\1", mend_articles(text))
+    text = SPACES.sub("", mend_articles(text))
     return text[:1].upper() + text[1:] if template.startswith("{") else text
 
 
@@ -140,11 +140,10 @@ def _dressed(text: str, kind: Kind, writer: Writer) -> str:
     if kind.tail in turns.TAILS:
         if rng.random() < PREFACE_RATE:
             text = f"{_written(rng.choice(turns.PREFACES), kind, writer)} {text}"
-        while rng.random() < TAIL_RATE:
+        tails = turns.TAILS[kind.tail]
+        for tail in rng.sample(tails, k=2)[: int(rng.random() < TAIL_RATE) + int(rng.random() < TAIL_RATE / 4)]:
             text += "." if text[-1].isalnum() else ""
-            text += ("\n\n" if "\n" in text or rng.random() < 0.05 else " ") + writer.write(
-                rng.choice(turns.TAILS[kind.tail])
-            )
+            text += ("\n\n" if "\n" in text or rng.random() < 0.05 else " ") + writer.write(tail)
     if "\n" in text or len(text) > 200 or rng.random() >= MANNERS_RATE:
         return text
     manner = rng.randrange(5)

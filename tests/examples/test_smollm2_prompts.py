@@ -32,7 +32,7 @@ NUMBERS = {"noun": 1, "verb": 2, "adj": 3}
 
 @pytest.fixture(scope="module")
 def wordnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a WordNet of sixteen synsets, laid out as the Debian package installs it."""
+    """A WordNet of a few common words and thirty that nobody uses, laid out as the Debian package installs it."""
     folder = tmp_path_factory.mktemp("wordnet") / "usr" / "share" / "wordnet"
     folder.mkdir(parents=True)
     lines: dict[str, list[str]] = {name: ["  1 A line of the licence"] for name in FILES if name.startswith("data")}
@@ -40,10 +40,13 @@ def wordnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, (part, field, words) in enumerate(SYNSETS):
         pairs = " ".join(f"{word} 0" for word in words)
         gloss = (
-            f'something that is met in test number {number}; "the {number} of them were seen near the river yesterday"'
+            f'a thing that is met in test number {number}; "the {number} of them were seen near the river yesterday"'
         )
         lines[f"data.{part}"].append(f"{number:08d} {field:02d} {part[0]} {len(words):02x} {pairs} 000 | {gloss}  ")
         counts += [f"{word.partition('(')[0]}%{NUMBERS[part]}:{field:02d}:00:: 1 9" for word in words]
+    everyday = " ".join(word.partition("(")[0] for _, _, words in SYNSETS for word in words)
+    for number in range(100, 130):
+        lines["data.noun"].append(f"{number:08d} 06 n 01 gizmo{number} 0 000 | made of {everyday}  ")
     for name, text in lines.items():
         (folder / name).write_text("\n".join(text) + "\n", encoding="utf-8")
     (folder / "cntlist.rev").write_text("\n".join(sorted(counts)) + "\n", encoding="utf-8")
@@ -135,10 +138,10 @@ def test_only_the_first_senses_of_words_that_were_counted_are_read(wordnet: Path
     assert lamp == Sense(
         word="lamp",
         field="artifact",
-        gloss="something that is met in test number 0",
+        gloss="a thing that is met in test number 0",
         examples=("the 0 of them were seen near the river yesterday",),
-        synonyms=("light",),
         count=9,
+        uses=30,
     )
 
 
@@ -171,6 +174,13 @@ def test_files_of_another_kind_under_wordnets_names_are_refused(tmp_path: Path) 
         (tmp_path / name).write_text("hello\n", encoding="utf-8")
     with pytest.raises(UsageError, match="is not WordNet's"):
         read_wordnet(tmp_path)
+
+
+def test_a_wordnet_that_leaves_a_slot_empty_is_refused(wordnet: Path) -> None:
+    words = read_wordnet(wordnet)
+    words["noun"] = [sense for sense in words["noun"] if sense.word != "elbow"]
+    with pytest.raises(UsageError, match="too few common words, none for bodypart"):
+        all_slots(words)
 
 
 def test_the_command_writes_one_prompt_a_line(wordnet: Path, tmp_path: Path) -> None:

@@ -25,6 +25,19 @@ I'm new to {proglang}. [How do I declare variables?|What does a function look li
     purpose of this function?]\\n\\n```python\\n{pycode}\\n```
 {pycode}\\n\\n[Explain this to {audience}.|What does it return?|Can this be written shorter?|Is there a bug in it?]
 [Explain|What does this do?] `{onelinecode}`
+= code-other tail=none follow=code
+[What does this code do?|Explain this code.|What will this print?|Which language is this?|Is there anything wrong with
+    this?]\\n\\n{othercode}
+{othercode}\\n\\n[Explain it line by line.|Rewrite this in Python.|Rewrite this in {proglang}.|How could this be
+    improved?|Add comments.|Write a test for this.]
+[Change this so that it handles|Make this work with] [empty input|large numbers|an error|two items|{s
+    thingclass}]:\\n\\n```\\n{othercode}\\n```
+= error-message tail=none follow=code
+[What does this error mean?|How do I fix this?|I get this error. Help!|Why does this happen?]\\n\\n{errormessage}
+{errormessage}\\n\\n[Why?|What should I change?|Explain this error to {audience}.|I only wanted to {task}.|It worked on
+    {weekday}!]
+When I run my {proglang} program I get:\\n\\n{errormessage}\\n\\n[What is wrong|What could be the cause|How do I find
+    the place]?
 = code-document tail=none follow=code
 [Write a docstring|Add comments|Add type hints] [for|to] this [function|code]:\\n\\n{pycode}
 [Suggest better names for the variables in|Review|What could be improved in] this:\\n\\n```\\n{pycode}\\n```

@@ -40,9 +40,41 @@ Minutes of the meeting on {weekday}, {month} {1-28}. Present: {name}, {name2} an
     of the {object} rose by {2-40} percent. {name2} suggested advertising in {city}; this was agreed. {name3} will find
     out the cost by {weekday2}. The {event} is moved to {month2}. The next meeting takes place in two weeks at {8-11}
     o'clock.
-{cap artifact} means {gloss}. {sentence} {sentence2} Some people say that {topic} [has changed this|plays a part in
-    it|is the reason], but {s job} disagree. In {country}, {a artifact} is [still part of daily life|hardly ever seen
-    today|a common present at {a event}].
+{fact} {sentence} Some people say that {topic} [{has topic} changed this|{do topic} not matter here|{is topic} the
+    reason], but {s job} disagree. In {country}, {a artifact} is [still part of daily life|hardly ever seen today|a
+    common present at {a event}].
+{fact} {fact2} {fact3} All three can be seen in the museum of {city}, which opened in {1950-2020} and has {20-900}
+    visitors a day. On {weekday}s the entrance is free.
+Welcome to the {company} in {city}! Please read these rules. Children under {6-12} must be accompanied. {cap s animals}
+    are not allowed. Do not touch the {s object}. Photos are allowed without flash. The {artifact} on the second floor
+    is closed until {month}. If you lose {a object2}, ask {name} at the entrance. Tickets cost {3-25} euros, and {2-15}
+    for students. We hope you enjoy your visit!
+Hi {name}, I hope you are well. I arrived in {city} on {weekday} and I am staying with {name2}, who works as {a job}.
+    The weather is {adj}, the people are {quality}, and the {food} is the best I ever had. Yesterday we went to a
+    {event} and I lost my {object}, but someone brought it back! On {weekday2} we take the {vehicle} to {city2}. I will
+    be home in {2-9} days. Could you feed the {animals} until then? Love, {name3}.
+{name} had always wanted to {goal}. For {2-20} years there was a reason not to: the job as {a job}, the money, the
+    weather. Then, one {weekday} in {month}, {relation} gave {name} {a object} and said: "Now or never." The first week
+    was hard. The second was worse. But after {2-9} months {name} could not imagine a life without it.
+Product manual, page {2-40}. Before you use the {object} for the first time, read this page. Keep it dry and away from
+    {s animals}. Charge it for {2-9} hours. Press the {color} button for {2-5} seconds until the light turns {color2}.
+    If the light flashes, wait {1-10} minutes and try again. Clean it with a soft cloth only. The warranty lasts {1-5}
+    years and does not cover damage by {substance}. Made in {country}.
+Match report: {city} beat {city2} by {1-5} to 0 on {weekday} evening in front of {2-60} thousand people. {name}
+    {surname}, a former {job}, scored in minute {3-44} after a {adj} mistake of the goalkeeper. In the second half it
+    rained, and nobody played well. "{bare sentence}", said the coach. The next match is in {month} against {city3}.
+{cap subject} and {subject2} are often taught apart, but they belong together, argues {name} {surname} of the
+    University of {city}. In a course for {20-300} students, the two were taught in one room by two teachers. After
+    {2-9} months, {20-90} percent of the students said that they understood more. Critics say that the course cost
+    {10-90} thousand euros and that {topic} {is topic} more important.
+The house at {1-99} Garden Street was built in {1850-1950} for {a job} and has {3-12} rooms. The kitchen was renovated
+    in {2001-2022}; the roof is {adj}. There is a small garden with {a artifact} and an old tree. The school is {2-20}
+    minutes away by {vehicle}. The owners ask for {90-900} thousand dollars. Viewings are possible on {weekday}s;
+    please call {name} {surname} at 555-0{100-199}.
+Once a year, in {month}, the people of a village in {country} carry {a artifact} through the streets. Nobody knows how
+    the custom began. Some say that {a job} promised it in a storm, others that it has to do with {s animals}. There is
+    music, there is {food} and {food2}, and at midnight the mayor says: "{bare sentence}". Last year {200-9000} guests
+    came, twice as many as before.
 Scientists at the University of {city} observed {10-900} {s animals} for {2-9} years. They found that the animals sleep
     {3-12} hours a day and prefer {food} to {food2}. [Young|Older] {s animals} were more {adj} than expected. "We did
     not believe it at first", says {name} {surname}, who led the study. The results will be published in {month}. A

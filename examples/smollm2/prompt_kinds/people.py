@@ -149,7 +149,7 @@ the {object} I ordered arrived broken; my order never arrived; I was charged twi
 cold;
 the train was {2-5} hours late; the heating has not worked for {3-20} days; my luggage was lost; the {object} stopped
 working after {2-6} weeks; the staff were rude; the internet has been down since {weekday}; the noise from the building
-site;
+site keeps me awake;
 the colour is different from the picture; nobody answers my emails; the contract was changed without notice"""),
     "choice": phrases("""
 a cat or a dog; tea or coffee; the mountains or the sea; a book or a film; an early start or a late night; a city or a

@@ -70,7 +70,7 @@ Describe how {food} tastes to someone who has never had it.
 = alternate-history tail=write follow=ask
 What if {figure} had [met {figure2}|been {a job}|lived today|owned {a object}|never been born]?
 Write a newspaper page from the year {2050-2300}[ in {city}|].
-[How would|Imagine how] {history} [have been different|would have gone] with {tech}[?|.]
+[How would {history} have been different with {tech}?|Imagine how {history} would have gone with {tech}.]
 = instructions-absurd tail=list follow=edit
 [Explain|Give instructions] how to [teach {a animals} to {verb}|host a party for {s animals}|build a castle of
     {food}|become invisible|travel in time|talk to {a artifact}].

@@ -82,6 +82,24 @@ You are a writing assistant. Write in a {tone} style.; You are an AI assistant t
 topics.""")
 
 PREFACES = phrases("""
+I have {2-45} minutes to understand this.; I asked {a job} and got a strange answer, so now I ask you.; Two quick
+things before the
+question: I live in {country} and I know little about the subject.; {cap relation} laughed when I asked this, but I
+mean it.;
+It's for a competition in {city}. The best answer wins {a object}.; We talked about {topic} at {a event} and this came
+up.;
+I want to surprise {relation} with this.; For context: I am {a quality} person who likes {hobby}.; I found an old note
+in {a object} that
+says the following.; Suppose you are {a job}.; Think about it first, then answer.; I'm making a website about {hobby}
+and need some text.;
+I saw this on the {vehicle} today and keep thinking about it.; My {animals} is asleep on the keyboard, so forgive the
+typing.;
+I've been {a job} for {2-30} years and still don't know this.; Pretend that it is {1900-2100}.; {cap name} from work
+needs this, not me.;
+As part of a project about {country}, we collect answers to all kinds of questions.; I'll read your answer aloud at {a
+event}.;
+Last time your answer was too [long|short|vague|{tone}], so pay attention.; I bet {relation} {10-90} dollars that you
+can do this.;
 I am {a job}[ from {city}| with little time|].; I'm preparing {a event} and need your help.; I was talking with
 {relation} about this yesterday.;
 My {subject} teacher asked us to find out about this.; This is for {audience}.; I want to {goal}, so this matters to

@@ -2,7 +2,8 @@
 
 The files are those of Debian's `wordnet-base` package; the format is wndb(5WN) and cntlist(5WN). A word counts as
 common when its first sense was met in the texts that WordNet's authors tagged by hand; WordNet has many words that
-hardly anyone uses, and those would make prompts that nobody writes.
+hardly anyone uses, and those would make prompts that nobody writes. The tagged texts lean to science, so it is also
+counted how many glosses use the word: glosses are written in plain words.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import io
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,21 +31,21 @@ ADJECTIVE_MARKER = re.compile(r"\((?:a|p|ip)\)$")
 UNWANTED = re.compile(
     r"\b(sex\w*|slurs?|offensive|vulgar|obscen\w*|genital\w*|penis|vagina\w*|prostitut\w*|rape\w*|nud\w+|naked|whore|"
     r"slave\w*|suicid\w*|nazi\w*|disparaging|derogatory|ethnic|negro\w*|jew\w*|kill\w*|murder\w*|drug\w*|"
-    r"breasts?|buttocks?|excrement|feces|urin\w+|tortur\w*|genus|damn\w*|hell|bastard|bitch|ass)\b",
+    r"breasts?|buttocks?|excrement|feces|urin\w+|tortur\w*|corpse|dead|weapons?|guns?|firearms?|bomb\w*|cigarettes?|genus|damn\w*|hell|bastard|bitch|ass)\b",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True)
 class Sense:
-    """The first sense of one common word."""
+    """The first sense of one word: how often it was tagged (`count`), and how many glosses hold the word (`uses`)."""
 
     word: str
     field: str
     gloss: str
     examples: tuple[str, ...]
-    synonyms: tuple[str, ...]
     count: int
+    uses: int
 
 
 def read_wordnet(source: Path) -> dict[str, list[Sense]]:
@@ -59,7 +61,13 @@ def read_wordnet(source: Path) -> dict[str, list[Sense]]:
     if missing := [name for name in FILES if name not in texts]:
         raise UsageError(f"{source} holds no WordNet", expected=missing[0], found="no such file in it", repair=REPAIR)
     counts = _counts(texts["cntlist.rev"])
-    words = {part: _senses(texts[f"data.{part}"], part, counts) for part in ("noun", "verb", "adj")}
+    uses = Counter(
+        word
+        for name in FILES[1:]
+        for line in texts[name].splitlines()
+        for word in set(re.findall(r"[a-z]+", line.rpartition(" | ")[2].lower()))
+    )
+    words = {part: _senses(texts[f"data.{part}"], part, counts, uses) for part in ("noun", "verb", "adj")}
     if empty := [part for part, senses in words.items() if not senses]:
         raise UsageError(
             f"data.{empty[0]} of {source} is not WordNet's",
@@ -119,7 +127,7 @@ def _counts(cntlist: str) -> dict[tuple[str, int, int], int]:
     return counts
 
 
-def _senses(data: str, part: str, counts: dict[tuple[str, int, int], int]) -> list[Sense]:
+def _senses(data: str, part: str, counts: dict[tuple[str, int, int], int], uses: Counter[str]) -> list[Sense]:
     senses = []
     for line in data.splitlines():
         if not line[:8].isdigit():  # the licence, on indented lines
@@ -138,6 +146,5 @@ def _senses(data: str, part: str, counts: dict[tuple[str, int, int], int]) -> li
             count = counts.get((word, number, lexical_id), 0)
             if count and name.replace(" ", "").isalpha() and name.islower() and len(name) > 2:
                 field = NOUN_FIELDS.get(number, "other") if part == "noun" else part
-                others = tuple(other for other in names if other != name and other.islower())
-                senses.append(Sense(name, field, gloss, examples, others, count))
+                senses.append(Sense(name, field, gloss, examples, count, min(uses[part] for part in name.split())))
     return sorted(senses, key=lambda sense: (-sense.count, sense.word))
