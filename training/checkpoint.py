@@ -62,7 +62,7 @@ def write_draft(
     """Write a checkpoint; the folder is complete once model.safetensors is there."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    tensors = {name: value.detach().to(dtype).contiguous() for name, value in draft.named_parameters()}
+    tensors = {name: value.to(dtype).contiguous() for name, value in draft.export().items()}
     t2d = torch.zeros(draft.config.vocab_size, dtype=torch.bool)
     t2d[draft_ids] = True
     tensors |= {"d2t": draft_ids - torch.arange(len(draft_ids)), "t2d": t2d}
@@ -86,7 +86,7 @@ def read_draft(folder: Path, target: TargetConfig, embedding: Tensor) -> tuple[T
     draft = TrainableDraft(config, embedding)
     ids = torch.arange(config.draft_vocab_size) + weights.pop("d2t")
     own = {name: weights[name] for name, _ in draft.named_parameters()}
-    draft.load_state_dict(own)
+    draft.load_state_dict(own, strict=False)  # all but feature_scale, which stays 1
     return draft, ids, json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 

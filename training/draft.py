@@ -94,7 +94,13 @@ class TrainableDraft(nn.Module):
 
     Args:
         embedding: [V, Ht], the target's token embeddings; shared and never trained.
+
+    Attributes:
+        feature_scale: [A*Ht], what features are multiplied by before `fc`. The channels of a residual stream differ in
+            size by a factor of a hundred, and steps of one size suit none of them; `export` folds the factors into fc.
     """
+
+    feature_scale: Tensor
 
     def __init__(self, config: DraftConfig, embedding: Tensor) -> None:
         super().__init__()
@@ -103,8 +109,20 @@ class TrainableDraft(nn.Module):
         self.midlayer = Layer(config)
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
+        self.register_buffer("feature_scale", torch.ones(config.num_aux * config.target_hidden_size))
         self._embedding = embedding
         self._angles = rotary_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
+
+    @torch.no_grad()
+    def set_feature_scale(self, scale: Tensor) -> None:
+        """Scale the features from now on; what the draft computes stays as it is."""
+        self.fc.weight.mul_(self.feature_scale / scale)
+        self.feature_scale.copy_(scale)
+
+    def export(self) -> dict[str, Tensor]:
+        """The weights under the checkpoint's names, float32."""
+        weights = {name: value.detach() for name, value in self.named_parameters()}
+        return {**weights, "fc.weight": weights["fc.weight"] * self.feature_scale}
 
     def _inputs(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's input [B, R, 2H], embedding half first, and its residual [B, R, H]."""
@@ -126,7 +144,7 @@ class TrainableDraft(nn.Module):
         size, rows = batch.next_tokens.shape
         group = c.num_heads // c.num_kv_heads
         begin = batch.chain_positions().clamp(max=rows - 1)
-        features = batch.features
+        features = batch.features * self.feature_scale.to(batch.features.dtype)
         state = self.fc(features if torch.is_autocast_enabled("cpu") else features.to(self.fc.weight.dtype))
         inputs, residual = self._inputs(batch.next_tokens, state)
         keys, values = self._key_value(inputs, torch.arange(rows).expand(size, rows))

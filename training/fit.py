@@ -23,7 +23,7 @@ from aot.checkpoint.target import load_target_weights, read_target_config
 from runtime.bundle.errors import Eagle3Error, UsageError, render
 from training.checkpoint import draft_json, make_draft
 from training.corpus import TrainingSequence, open_corpus
-from training.initial import start_from_target
+from training.initial import feature_scale, start_from_target
 from training.plan import Plan, first_tokens, split
 from training.process import prepare_process
 from training.run import Run
@@ -47,6 +47,8 @@ from training.vocabulary import count_tokens, coverage, most_frequent
 @click.option(
     "--held-out", default=256, show_default=True, type=click.IntRange(min=1), help="Greedy answers to measure on."
 )
+@click.option("--start", default="target", show_default=True, type=click.Choice(["target", "random"]))
+@click.option("--scale/--no-scale", default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--report-every", default=20, show_default=True, type=click.IntRange(min=1))
 @click.option("--check-every", default=500, show_default=True, type=click.IntRange(min=1), help="Keep a checkpoint.")
@@ -90,7 +92,10 @@ def prepare(
     config = draft_json(target, len(draft_ids), aux_layers, "bfloat16", parse_overrides(options["overrides"]))
     torch.manual_seed(options["seed"])
     draft, _ = make_draft(config, target, embedding)
-    start_from_target(draft, target, weights, draft_ids, options["seed"])
+    if options["start"] == "target":
+        start_from_target(draft, target, weights, draft_ids, options["seed"])
+    if options["scale"]:
+        draft.set_feature_scale(feature_scale(training))
     plan = Plan(
         options["steps"],
         options["unroll"],

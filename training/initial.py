@@ -9,15 +9,18 @@ small and random.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from aot.checkpoint.target import TargetConfig
+from training.corpus import TrainingSequence
 from training.draft import TrainableDraft
 
 SMALL = 0.02
+# Sequences from which the features' spread is estimated
+SAMPLE = 64
 
 
 @torch.no_grad()
@@ -54,3 +57,10 @@ def start_from_target(
         draft.fc.weight[:, :-hidden].mul_(0.1)
         copied.append("fc.weight")
     return copied
+
+
+def feature_scale(sequences: Sequence[TrainingSequence]) -> Tensor:
+    """One over the standard deviation of each feature channel, [A*H]; the first token's row, of which many targets make
+    a sink with values a thousand times as large, is left out."""
+    rows = torch.cat([sequence.features[1:].float() for sequence in sequences[:: max(1, len(sequences) // SAMPLE)]])
+    return 1.0 / rows.std(0).clamp(min=1e-6)

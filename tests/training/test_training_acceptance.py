@@ -37,7 +37,7 @@ def test_it_counts_what_the_reference_loop_counts(toy: Toy, learned: bool) -> No
         with torch.no_grad():
             used = torch.cat([sequence.choices for sequence in sequences]).unique()
             toy.draft_ids[:] = torch.cat([used, torch.arange(48)]).unique(sorted=False)[:16].sort().values
-    draft_weights = {name: value.detach() for name, value in toy.draft.named_parameters()}
+    draft_weights = toy.draft.export()
     draft_weights["d2t"] = toy.draft_ids - torch.arange(16)
     steps, accepted = 0, [0, 0, 0]
     for prompt, sequence in zip(PROMPTS, sequences, strict=True):

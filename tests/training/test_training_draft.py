@@ -24,7 +24,7 @@ class Served:
 
     def __init__(self, toy: Toy) -> None:
         c = toy.draft_config
-        weights = {name: value.detach() for name, value in toy.draft.named_parameters()}
+        weights = toy.draft.export()
         facts = {
             "vocab": c.vocab_size,
             "draft_vocab": c.draft_vocab_size,

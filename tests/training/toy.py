@@ -69,5 +69,6 @@ def make_toy() -> Toy:
     raw = draft_json(config, 16, AUX, "float32")
     torch.manual_seed(3)
     draft, draft_config = make_draft(raw, config, weights["model.embed_tokens.weight"])
+    draft.set_feature_scale(torch.rand(96) + 0.5)
     target = BatchTarget(config, weights, AUX, MAX_LENGTH)
     return Toy(config, weights, target, raw, draft_config, draft, torch.arange(0, 48, 3))
