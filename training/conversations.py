@@ -2,8 +2,9 @@
 
     {"kind": "poem", "turns": ["Write a poem about rain.", "Make it shorter."], "system": "You are a poet."}
 
-The answers in between are the target's own. A conversation of n turns becomes n training sequences, each with the
-turns before it as its prompt.
+A line may hold {"prompt": "..."} for a single turn instead, as the prompts of `eagle3-run` do. The answers in between
+are the target's own. A conversation of n turns becomes n training sequences, each with the turns before it as its
+prompt.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _conversation(line: str, where: str) -> Conversation:
         raw = json.loads(line)
     except (ValueError, RecursionError):
         raw = None
-    turns = raw.get("turns") if isinstance(raw, dict) else None
+    turns = raw.get("turns", [raw["prompt"]] if "prompt" in raw else None) if isinstance(raw, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise UsageError(
             f"{where} is not a conversation",

@@ -106,6 +106,11 @@ def test_every_conversation_reads_back(turns: list[str], system: str | None, tmp
     assert list(read_conversations(folder / "c.jsonl")) == [Conversation("k", tuple(turns), system)]
 
 
+def test_a_prompt_is_a_conversation_of_one_turn(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"id": "a", "kind": "k", "prompt": "Hello"}')
+    assert list(read_conversations(tmp_path / "c.jsonl")) == [Conversation("k", ("Hello",))]
+
+
 @pytest.mark.parametrize(
     "line", ["{", "[]", "{}", '{"turns": []}', '{"turns": [1]}', '{"turns": [" "]}', '{"turns": "a"}', "\ud800"]
 )
