@@ -26,6 +26,7 @@ from examples.smollm2.prompt_kinds import (
     code,
     explain,
     fields,
+    life,
     numbers,
     planning,
     play,
@@ -42,12 +43,12 @@ from examples.smollm2.prompt_kinds.slots import all_slots
 from examples.smollm2.prompt_kinds.wordnet import read_wordnet
 from runtime.bundle.errors import Eagle3Error, UsageError, render
 
-FAMILIES = (explain, fields, writing, play, workplace, text, words, numbers, code, planning, talk, situations)
+FAMILIES = (explain, fields, life, writing, play, workplace, text, words, numbers, code, planning, talk, situations)
 KINDS: tuple[Kind, ...] = tuple(kind for family in FAMILIES for kind in family.KINDS)
-TAIL_RATE, PREFACE_RATE, FOLLOW_RATE, SYSTEM_RATE = 0.3, 0.12, 0.09, 0.075
+TAIL_RATE, PREFACE_RATE, FOLLOW_RATE, SYSTEM_RATE = 0.3, 0.12, 0.095, 0.085
 MANNERS_RATE = 0.15
 FOLLOW_UPS = (1, 1, 2, 3)  # how many later turns, where there are any
-SPACES = re.compile(r"(?<=\S) +(?=[.,](?:\s|$)| )")  # left behind by an empty choice
+SPACES = re.compile(r"(?<=\S) +(?=[.,?](?:\s|$)| )")  # left behind by an empty choice
 TRIES = 60  # until a kind counts as exhausted
 
 
@@ -127,10 +128,12 @@ def _prompt(kind: Kind, writer: Writer) -> Prompt:
 def _written(template: str, kind: Kind, writer: Writer) -> str:
     """`template` as a person would type it; what belongs to programs keeps its letters and articles."""
     template = writer.choose(template).strip()
+    if "`" not in template and "    " not in template:
+        template = SPACES.sub("", template)
     text = writer.write(template)
     if kind.follow == "code" and ("\n" in text or "`" in text):
         return text
-    text = SPACES.sub("", mend_articles(text))
+    text = mend_articles(text)
     return text[:1].upper() + text[1:] if template.startswith("{") else text
 
 

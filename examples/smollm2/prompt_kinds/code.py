@@ -39,6 +39,9 @@ I'm new to {proglang}. [How do I declare variables?|What does a function look li
 When I run my {proglang} program I get:\\n\\n{errormessage}\\n\\n[What is wrong|What could be the cause|How do I find
     the place]?
 = code-document tail=none follow=code
+[How would you describe|What would you name] this function?\\n\\n{pycode}
+{pycode}\\n\\n[Document this.|Is this readable?|Give it a better name.|List its inputs and outputs.]
+[A good comment|One-line docstring] for this, please:\\n\\n{buggy}
 [Write a docstring|Add comments|Add type hints] [for|to] this [function|code]:\\n\\n{pycode}
 [Suggest better names for the variables in|Review|What could be improved in] this:\\n\\n```\\n{pycode}\\n```
 Write a README for a [Python package|command-line tool|small library] that {taskthird}.
@@ -51,10 +54,17 @@ Write a README for a [Python package|command-line tool|small library] that {task
 My program [is too slow|uses too much memory|hangs|crashes at night]. It should {task}. [What should I check?|How do I
     find out why?]
 = code-test tail=none follow=code
+How can I be sure that this works?\\n\\n{buggy}
+{pycode}\\n\\n[Which inputs break this?|Write three tests.|What would a tester try?]
+Test data for a program that should {task}[, please|].
 [Write|Add] [unit tests|a pytest test|test cases|assertions] for this function:\\n\\n{pycode}
 [What edge cases should I test for|Which tests would you write for] a function that {taskthird}?
 How do I [mock a function|test an exception|measure coverage|run one test|skip a test] [with pytest|in {proglang}]?
 = code-translate tail=none follow=code
+I know {proglang} but not {proglang2}. How would I write this there?\\n\\n{othercode}
+From Python to {proglang}, please:\\n\\n{buggy}
+[Is there|Do you know] a shorter way to write `{onelinecode}`?
+Port to {proglang}: {onelinecode}
 [Translate|Convert|Port|Rewrite] this [Python |]code [to|in] {proglang}:\\n\\n{pycode}
 What is the {proglang} equivalent of `{onelinecode}`?
 [Rewrite this as|Turn this into] [a list comprehension|a generator|a class|a recursive function|a loop]:\\n\\n{buggy}
@@ -103,8 +113,8 @@ What is [the difference between a list and a tuple|a pull request|unit testing|c
     apps|automation]?
 How do I [undo a commit|create a branch|resolve a merge conflict|rename a branch|clone a repository|stash
     changes|squash commits] in git?
-[Give me|List] {few} [project ideas|best practices|common mistakes|interview questions] [for|in] {proglang}[
-    beginners|].
+[Give me|List] {few} [project ideas for {proglang} beginners|best practices in {proglang}|common mistakes in
+    {proglang}|{proglang} interview questions].
 [Write|Suggest] a commit message for [a fix of a crash|a new feature to {task}|a faster search|updated documentation].
 = spreadsheet tail=none follow=code
 [What is the|Which] [Excel|spreadsheet|Google Sheets] formula [to|can] [sum a column|count cells with "{noun}"|find

@@ -18,6 +18,7 @@ What is the [current|power] if the voltage is {3-240} V and the resistance is {2
 [Define|Explain|Give the unit and formula of]
     [force|work|power|momentum|pressure|density|velocity|acceleration|voltage|frequency|torque|kinetic energy].
 = chemistry tail=prose follow=ask
+[Acid or base|Metal or not|Solid, liquid or gas at room temperature]: {element}?
 What [is the chemical symbol for|are the properties of|is the atomic number of|is the use of] {element}?
 What happens when [vinegar meets baking soda|iron rusts|sugar dissolves in water|a candle burns|water freezes|milk goes
     sour|salt melts ice|bread is toasted|copper turns green|soap meets grease]?

@@ -40,6 +40,10 @@ Solve for x: {2-12}x [+|-] {1-40} = {10-150}
 What is the [slope|y-intercept] of y = {2-9}x + {1-20}?
 If f(x) = {2-9}x + {1-12}, what is f({2-20})?
 = geometry tail=none follow=chat
+The sides of a [square|cube] are {2-50} cm. [Area?|Volume?|Diagonal?]
+[Sketch|Describe|Explain] [a right angle|a parallel line|symmetry|a radius|congruent triangles|the number pi].
+Two angles of a triangle are {20-80} and {20-80b} degrees. What is the third?
+Will {a object} fit in a box of {10-90} x {10-90b} x {10-90c} cm?
 What is the [area|perimeter|diagonal] of a rectangle with sides {2-40} [cm|m|inches] and {2-40b}?
 [How do I calculate|What is the formula for] the [area|volume|circumference|surface] of a
     [circle|sphere|triangle|cylinder|cube|cone]?
@@ -73,6 +77,9 @@ What comes next? {sequence}
 [Continue the sequence|Find the next number|Complete the pattern]: {sequence}
 {sequence} [Explain the rule.|What's the pattern?|Give the next three numbers.]
 = sorting tail=none follow=chat
+{numberlist} - [ascending, please|biggest first|which two are closest?|which ones are even?]
+Alphabetical order: {name}, {name2}, {name3}, {city}, {country}
+[Who comes first in the alphabet|Which word comes last], {animals}, {animals2} or {object}?
 [Sort|Order|Arrange] these [words |]alphabetically: {mixed}
 [Sort|Order|Put in order] these numbers from [smallest to largest|largest to smallest]: {numberlist}
 [What is the largest number in|Find the average of|Add up|What is the median of|Find the duplicates in|Reverse] this
@@ -80,6 +87,9 @@ What comes next? {sequence}
 Order these by [size|weight|age|price|speed]: {animals}, {animals2}, {object}, {object2}.
 Remove the duplicates: {withduplicates}
 = counting tail=none follow=chat
+Is the number of [words|letters] in "{bare sentence}" [even or odd|more than {5-12}]?
+"{bare sentence}" - which is the [longest|shortest|third|last] word?
+{mixed} - how many [words|commas|words with an "{letter}"] is that?
 How many [words|letters|vowels] are in this sentence? {sentence}
 [How many times does the letter|Count how often the letter] {letter} [occur in|appears in] "{sentence}"[?|]
 Count the [words with more than five letters|capital letters|nouns] in: {sentence}
@@ -96,6 +106,9 @@ I have {3-9} [red|blue] and {3-9b} [green|white] {s object} in a dark room. How 
 [Make up|Give me] a [small |]logic puzzle [about {s job}|about {few} {s animals}|for {audience}].
 {name} sits left of {name2}. {name3} sits right of {name2}. Who sits in the middle?
 = probability tail=none follow=chat
+I flip a coin {2-12} times. [How many heads can I expect?|What are the odds of no heads at all?]
+{few} of {20-90} {s object} are broken. I pick one. [How likely is it to be fine?|And if I pick two?]
+[Is it more likely to|What is rarer: to] roll a six twice or to draw {a color} card?
 What is the probability of [rolling a {2-6} with one die|throwing {few} heads in a row|drawing an ace|rolling a sum of
     {3-11} with two dice]?
 A bag has {3-12} red and {3-12b} blue balls. [I take one|I take two]. What is the chance of [red|two blue ones]?
@@ -111,6 +124,9 @@ How long does it take to save {1000-9000} dollars with {50-400} dollars a month?
 [What is|Convert] {20-5000} euros in dollars if one euro is 1.{10-25} dollars?
 Gas costs 1.{30-90} per litre, and my car needs {4-11} litres per 100 km. What does a trip of {100-1400} km cost?
 = estimation tail=none follow=chat
+If I {verb} for {2-90} minutes a day, how long is that in a year?
+[Could|Can] {a animals} [outrun|outlive|outweigh] {a animals2}?
+Guess: [the age of|the weight of|the number of parts in] {a object}.
 [Roughly how|About how|Estimate how] [many {s object} fit in a {vehicle}|many {s job} are there in {city}|much does {a
     animals} weigh|long does it take to walk from {city} to {city2}|many words are there in a novel].
 How [far|long] is it from {city} to {city2} by {vehicle}?

@@ -67,8 +67,8 @@ fable;
 ghost; crime; superhero; children's; coming-of-age; bedtime; pirate; sports; survival; time travel; myth-like"""),
     "hero": phrases("""
 {a job}; {a animals}; a girl named {name}; a boy named {name}; an old man called {name}; a robot; a lost {animals};
-a young {job}; two sisters; twin brothers; a talking {animals}; a {feeling} {animals}; a {job} named {name};
-a lonely lighthouse keeper; a shy dragon; a forgetful wizard; a clever princess; a ghost; a family of {s animals};
+a young {job}; {name} and her dog; a talking {animals}; a {feeling} {animals}; a {job} named {name};
+a lonely lighthouse keeper; a shy dragon; a forgetful wizard; a clever princess; a ghost; 
 a new kid at school; a cat that can read; a retired superhero; a traveller from the future; a small cloud"""),
     "setting": phrases("""
 in {city}; in {country}; on a small island; in a forest; in a haunted house; on a space station; under the sea;
@@ -130,6 +130,10 @@ speak in public with confidence; pass a driving test; declutter my home; improve
     "quality": phrases("""
 hardworking; creative; reliable; patient; curious; honest; punctual; friendly; ambitious; flexible; organised;
 brave"""),
+    "material": phrases("""
+wood; oak; bamboo; steel; stainless steel; aluminium; copper; brass; glass; leather; cotton; wool; linen; silk; felt;
+rubber;
+paper; cardboard; recycled plastic; ceramic; marble; clay; cork; velvet; titanium; carbon fibre; straw; wax; stone"""),
     "brand": phrases("""
 Lumora; Brightleaf; Nordwind; Solano; Pebble & Co; Greenhaven; Quickstep; Velto; Aurora; Maplewood; Bluefin; Zephyr;
 Northstar; Little Fern; Copperpot; Skylark; Tidewater; Moonbeam; Ironwood; Sunnyside; Fable; Cloudberry; Rustica;

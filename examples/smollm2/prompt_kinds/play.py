@@ -6,7 +6,10 @@ from examples.smollm2.prompt_kinds.grammar import kinds
 
 KINDS = kinds("""
 = tiny-story tail=none follow=edit
-Write a [six-word|ten-word|two-sentence|fifty-word|one-paragraph] story about {noun}.
+[Something happened to|Invent a tiny tale about] {hero} {setting}. Not more than {20-80} words.
+{cap adj} {noun}, {adj2} {noun2}: make a story of it in {few} sentences.
+[Start with|End with] "{bare sentence}" and write {few} lines.
+Write a [six-word|ten-word|two-sentence|fifty-word|one-paragraph] story about {a noun}.
 Tell a story about {hero} using only [questions|dialogue|short sentences|words of one syllable|text messages].
 A story in {few} sentences: {hero} {plot}.
 = fable tail=write follow=edit
@@ -43,6 +46,10 @@ What does the emoji [😀|😂|🙏|🔥|🎉|🤔|👀|🥳|😅|🙃|💡|🚀
 [Invent|Explain] a secret code for {audience}.
 What [is|are] [a palindrome|a pangram|an anagram|alliteration|an oxymoron|a limerick]? [Give {few} examples.|]
 = horoscope tail=none follow=edit
+[Read my palm|Tell my fortune|Look into your crystal ball]: will I {verb} in {month}?
+Tomorrow is {weekday} the 13th. [Should I {verb}?|What should {a job} avoid?]
+What is my spirit animal if I am {quality} and {adj}?
+Lucky number, colour and food for {name}, born in {month}[?|, please.]
 Write a [daily|weekly|funny] horoscope for
     [Aries|Taurus|Gemini|Cancer|Leo|Virgo|Libra|Scorpio|Sagittarius|Capricorn|Aquarius|Pisces][ in {month}|].
 I dreamed of {a animals} {setting}. What could it mean?

@@ -25,6 +25,13 @@ I have to give a speech at {a event}. There will be about {10-200} people, most 
     and I should mention {figure} and {city}. [Write the first two minutes.|Write an outline with {few} points.|Give me
     a strong opening and a strong ending.]
 = many-wishes tail=none follow=edit
+Three things: first, what is {concept}? Second, name {few} {s artifact}. Third, [which of them would {a job}
+    need?|write a short poem about it.|translate "{phrase}" into {eulanguage}.]
+I want to {goal}. [a) What do I need? b) How long does it take? c) What does it cost?|Give me a plan, a shopping list
+    and a slogan.]
+Tell me about {city}: [history, food and weather|{few} facts, then a joke|what to see, where to eat, and how to get
+    there from {city2}].
+For my {event} I need\\n1) a title\\n2) an invitation of {20-60} words\\n3) {few} games\\n4) a menu with {food}
 Write a {genre} story with these elements:\\n- main character: {hero}\\n- place: {setting}\\n- object: {a object}\\n-
     [the ending is {tone}|the story begins at night|someone tells a lie]\\n[Length: {100-300} words.|Give it a title.|]
 Please do the following:\\n1. Explain {concept} in one sentence.\\n2. Give {few} examples.\\n3. [Write a question to
@@ -48,6 +55,9 @@ English: Good morning.\\n{eulanguage}: ...\\nEnglish: {phrase}\\n{eulanguage}:
 Follow the pattern: {animals} - {s animals}; {object} - {s object}; {artifact} - ?
 Sentence: {svo}\\nQuestion: Who did it?\\nAnswer:
 = improve-draft tail=none follow=edit
+[Too long?|Too rude?|Clear enough?] "{casual}. {message}"
+{broken} {broken2} {broken3} - [make this sound like a native speaker|how would you write it?]
+This is my poem. Make the second line rhyme.\\n\\nThe {animals} sat by the {noun},\\n{sentence}
 [Improve|Edit|Polish|Give feedback on] this [draft|email|text]:\\n\\nDear {name},\\n\\nI am writing because
     {complaint}. {casual}. I hope you can {verb} it until {weekday}.\\n\\n{name2}
 [Here is my cover letter. What could be better?|Rewrite this application.]\\n\\nMy name is {name} {surname} and I am {a
@@ -56,7 +66,7 @@ Sentence: {svo}\\nQuestion: Who did it?\\nAnswer:
 [My essay begins like this. How does it sound?|Correct and improve this introduction.|Rate this from 1 to
     10.]\\n\\n{cap topic} {is topic} a big problem today. {sentence} Many {s job} think so. In this essay I will talk
     about {topic2} and {topic}.
-[Make this product text more {tone}|Shorten this advert to {15-50} words]:\\n\\nOur new {object} is made of {substance}
+[Make this product text more {tone}|Shorten this advert to {15-50} words]:\\n\\nOur new {object} is made of {material}
     and comes from {country}. It is {adj}, {adj2} and costs only {20-400} dollars. {cap s job} love it. Order it until
     {weekday} and get {a object2} for free.
 = transcript tail=none follow=none
@@ -95,8 +105,12 @@ My {proglang} program should {task}, but it [stops after {2-90} items|prints not
     different result each time]. I already tried to restart it and to {pytask}. What [could be the reason|would you
     check next]?
 = tutor tail=none follow=none
+Here is how I solved it: {sum}, so I got {2-400}. Where is my mistake?
+[Explain where I went wrong|Give me a hint, not the answer]: {sequence}
+I have {a subject} test on {weekday}. Ask me {few} questions, easy ones first.
+Grade this answer from 1 to 6. Question: what is {concept}? Answer: it is something with {noun} and {noun2}.
 I am learning {subject}. Don't give me the answer directly, but ask me questions that lead me to it: what is {concept}?
-[Check my answer|Is my answer right?] Question: what is {sum}? My answer: {2-400}.
+[Check my answer.|Is my answer right?] Question: what is {sum}? My answer: {2-400}.
 I wrote this sentence in my {language} class. [Is it right?|Correct it.] "{foreign}"
 [Quiz me|Test me]: ask one question about {science} at a time and wait for my answer. ;; [I think it has to do with
     {noun}.|I don't know.|Is it {2-90}?] ;; [Next question, please.|Give me a hint.|That was too easy.]

@@ -81,6 +81,10 @@ Is it [ever |always |]right to [lie|break a promise|steal food|{verb} without pe
     {few} questions.|I have a question about {topic}.]
 [Speak|Answer|Talk] like {a role}: [what is {science}|how do I make {dish}|tell me about {topic}|where is {city}]?
 = game-scene tail=none follow=chat
+We are playing a quest {setting}. I carry {a object} and {food}. [A {animals} blocks the way.|The door is locked.] What
+    are my options?
+[Roll the dice for me|Is this move allowed]: I {verb} and run to the {artifact}.
+Give me three choices. I am {a role} who {plot}.
 [Let's play a text adventure|You are the narrator of a text adventure]. I am {hero} {setting}. [What do I
     see?|Start.|Describe the scene.]
 [You are the game master.|Be my dungeon master.] My character is {hero} who {plot}. [Begin.|What happens first?]
@@ -115,6 +119,11 @@ I want to learn about {history}. ;; [What happened next?|Who were the most impor
 Explain {science}. ;; [That was too complicated.|I don't get it.|Too long.] [Try again with simpler words.|Use an
     analogy.|Only the main idea, please.]
 = talk-writing tail=none follow=none
+Poem about {season}. ;; [Four lines only.|With rhymes.|Sadder.] ;; [Now swap {season} for {season2}.|Read it like {a
+    role}.]
+Help me with a text for {a company}. ;; It should mention {food} and {weekday}. ;; [{cap tone}, please.|Half as
+    long.|Where is {food}?]
+{sentence} ;; [Sorry, I meant: make this {tone}.|Put it into {eulanguage}.] ;; [Better.|No, the other way.] ;; Thanks
 Write a {genre} story about {hero}. ;; [Make it shorter.|Change the ending.|Add {a animals}.|Give it a title.|Now as a
     poem.] ;; [I like it. What happens next?|Translate the first sentence into {eulanguage}.|Make it {tone}.]
 Write an email to {relation}: {excuse}. ;; [More formal, please.|Shorter.|Add that I am sorry.|Make it {tone}.] ;; [Add
@@ -132,6 +141,11 @@ I'm going to {city} in {month}. ;; [What should I see?|What will the weather be 
 Write a Python function to {task}. ;; [Add comments.|Now in {proglang}.|Can you make it shorter?|What is its
     complexity?|Write a test for it.] ;; [Explain the first line.|Thanks!|Handle the case of an empty input.]
 = talk-smalltalk tail=none follow=none
+What did people do before {tech}? ;; [Sounds boring.|I would have liked that.|My grandmother told me so, too.] ;; [And
+    before {tech2}?|What will come next?]
+It's {weekday} and I am {feeling}. ;; [Not really.|Because of {topic}.|You know how it is.] ;; [Tell me a
+    joke.|Distract me.|What do you do when that happens?]
+Ask me something. ;; {cap food}. ;; [Your turn: what would you choose?|Next question!|Why did you want to know?]
 [Hi|Hello|Hey]! ;; [I'm {name}.|I'm fine, thanks.|Not so good, I'm {feeling}.] ;; [Tell me something about {topic}.|Do
     you know {city}?|What should I do this {weekday}?] ;; [Interesting!|Haha.|Thanks, bye!|Really?]
 My favourite animal is the {animals}. ;; [What is yours?|Do you know why?|Guess why.] ;; Tell me a fact about {s
@@ -141,6 +155,10 @@ I think {topic} {is topic} overrated. ;; [Why do you say that?|Hmm, I'm not conv
 Let me tell you about {relation}. ;; They are {a job} and love {hobby}. ;; [What present should I buy?|Write them a
     short poem.|What questions could I ask them?]
 = talk-numbers tail=none follow=none
+Let's count. I start: {1-20} ;; {21-40} ;; [Now in {eulanguage}.|Backwards!|Skip the odd numbers.]
+I have {10-90} {s object}. ;; I give {2-9} to {name}. How many are left? ;; [And if I buy {2-30} more?|Share the rest
+    among {2-5} people.]
+How many days has {month}? ;; [And {month2}?|In a leap year?] ;; [How many together?|Which day is in the middle?]
 What is {sum}? ;; [And {sum2}?|Are you sure?|Show me the steps.|Multiply that by {2-9}.] ;; [OK, thanks.|Now divide it
     by {2-9}.|Which one is larger?]
 Give me a number between {1-9} and {20-99}. ;; [Double it.|Is it prime?|Add {3-40}.] ;; [And now in Roman

@@ -38,6 +38,9 @@ Rewrite "{bare sentence}" [in a {tone} way|as a question|in the future tense|in 
 [Give me|Write] {few} [ways to say|paraphrases of|variations of] "{sentence}"
 Rewrite this so that it doesn't sound copied: {passage}
 = active-passive tail=none follow=chat
+{svo} [Make it a question.|Negate it.|Who does what here?|Start with "Yesterday".]
+[Find|Underline|Name] the [verb|object|subject|adjectives]: {svo}
+What changes if I put "{svo}" into the plural?
 [Change|Turn|Put] [this sentence|the following] into the [passive|active] voice: {svo}
 [Is this sentence active or passive?|What is the subject of this sentence?|Which tense is this?] "{svo}"
 Rewrite in the [past|present|future|present perfect] tense: {svo}
@@ -57,7 +60,7 @@ Where [does the comma go|do the commas go] in this sentence? {unpunctuated}
 {sentence} -> {eulanguage}
 [What are the {eulanguage} words for|How do you say in {eulanguage}:] {noun}, {noun2} and {noun3}?
 = translate-from tail=none follow=translate
-[What does|What is the meaning of] "{foreign}" [mean|in English]?
+[What does "{foreign}" mean?|What is the meaning of "{foreign}"?|What is "{foreign}" in English?]
 Translate [to|into] English: {foreign}
 [Which language is this|What language is it], and what does it say? {foreign}
 = sentiment tail=none follow=chat
@@ -68,12 +71,18 @@ Review: {review}\\nSentiment:
     {review2}[\\n3. {review3}|]
 How would you [reply|respond] to this review as the owner? "{review}"
 = classify tail=none follow=chat
+{mixed}: [which are alive?|which can you eat?|sort into two groups|make a table of categories]
+{animals}, {animals2}, {object}: [odd one out?|which two belong together?]
+Fact or opinion? {sentence}
 [Classify|Sort|Put] these words [into animals, foods and objects|into groups|by category]: {mixed}.
 [Which word does not belong?|Find the odd one out.|Which one is different, and why?] {mixed}
 Is this [a question, a statement or a command|about work, family or leisure|spam or not spam]? "{message}"
 Label the [topic|department|urgency] of this message[ (sales, support, billing)|]: "{message}"
 Is {a noun} [a living thing|a person, a place or a thing|something you can touch]?
 = label-emotion tail=none follow=chat
+"{message}" - [angry, happy or neutral?|one emoji for this?|how would you feel?]
+Which word in "{bare sentence}" shows a feeling?
+{cap relation} texted: "{casual}". [Are they upset?|Should I worry?|What do they mean?]
 [What emotion does this express?|How does the writer feel?|Name the feeling in this message.] "{message}"
 Is the speaker being [sarcastic|serious]? "{review}"
 On a scale from 1 to 10, how [urgent|polite|angry] is this message? "{message}"
@@ -82,7 +91,7 @@ On a scale from 1 to 10, how [urgent|polite|angry] is this message? "{message}"
     way.]\\n\\n"{message}"
 {relation} wrote: "{message}" [What should I say?|How do I say no politely?|Write a short reply.]
 = headline tail=none follow=edit
-[Write|Suggest] {few} headlines for [an article about {topic}|this text: {passage}].
+[Write|Suggest] {few} headlines for [an article about {topic}|this text: {passage}]
 Improve this headline: "{cap hobby} is good for {s job}"
 [Make a|I need a] title for [a {genre} story about {hero}|a talk on {science}|a report about {topic}].
 = meeting-notes tail=none follow=edit

@@ -88,9 +88,8 @@ question: I live in {country} and I know little about the subject.; {cap relatio
 mean it.;
 It's for a competition in {city}. The best answer wins {a object}.; We talked about {topic} at {a event} and this came
 up.;
-I want to surprise {relation} with this.; For context: I am {a quality} person who likes {hobby}.; I found an old note
-in {a object} that
-says the following.; Suppose you are {a job}.; Think about it first, then answer.; I'm making a website about {hobby}
+I want to surprise {relation} with this.; For context: I am {a quality} person who likes {hobby}.;  Suppose you are {a
+job}.; Think about it first, then answer.; I'm making a website about {hobby}
 and need some text.;
 I saw this on the {vehicle} today and keep thinking about it.; My {animals} is asleep on the keyboard, so forgive the
 typing.;

@@ -11,6 +11,9 @@ What is [another word|a better word|a more formal word|a simpler word] for "{any
 Replace the word "{anyadj}" in "the {anyadj} {noun}" with [something stronger|a synonym|a funnier word].
 Do "{anyadj}" and "{anyadj2}" mean the same?
 = antonyms tail=none follow=chat
+{cap anyadj} and {anyadj2}: opposites or not?
+[Say the opposite|Turn it around]: The {anyadj} {noun} was {anyadj2}.
+If something is not {anyadj}, what is it?
 What is the opposite of "{anyadj}"?
 [Antonym of|Opposite of|Give an antonym for] {anyadj}[?|:]
 Write [a sentence|two sentences] with "{anyadj}" and its opposite.
@@ -19,8 +22,11 @@ Give the opposites of these words: {anyadj}, {anyadj2}, {anyadj3}.
 [What rhymes with|Words that rhyme with|Find a rhyme for] "{noun}"?
 Give me {few} words that rhyme with {noun}.
 Do "{noun}" and "{noun2}" rhyme?
-Write [two rhyming lines|a couplet] that end[s|] with "{noun}".
+Write [two rhyming lines|a couplet] that end with "{noun}".
 = fill-in-the-blank tail=none follow=chat
+[Missing word|Which word is missing]: {blank}
+{blank} [a or b? a) {noun} b) {anyverb}|Give two possible words.|Explain your choice.]
+I always ___ before I {verb}. [Complete it.|Three ideas?]
 Fill in the [blank|gap|missing word]: {blank}
 Complete the sentence: [{cap job}s should always|The best thing about {city} is|If I were {a animals}, I would|Nothing
     makes me as {feeling} as|I never understood why|My favourite {season} memory is] ...
@@ -50,6 +56,11 @@ Ask me a trivia question about {landmark}.
 I am {a riddleadj} thing, and people [use me every day|never see me|fear me]. What could I be?
 [Solve this riddle|What am I?]: {gloss}.
 = spelling tail=none follow=chat
+Is there a double letter in "{anyword}"?
+"{misspelt}" looks wrong. [How is it written?|What did I do wrong?]
+[British or American|Which variant is British]: [colour or color|theater or theatre|organise or organize|centre or
+    center|gray or grey]?
+First and last letter of "{anyword}"?
 [How do you spell|Is it spelled] "{anyword}"[?| or "{misspelt}"?]
 Spell the word {noun} [backwards|letter by letter|in the phonetic alphabet].
 How many [letters|vowels|syllables] are there in "{anyword}"?
@@ -66,7 +77,7 @@ Unscramble these letters: {scrambled}
 [What does the saying|What is meant by|Explain the idiom] "{idiom}"[?| mean?]
 Use "{idiom}" in a [sentence|short dialogue|business email].
 [Is there a {language} version of|What is the origin of] "{idiom}"?
-[List|Teach me] {few} [idioms|proverbs|sayings] about {noun}.
+[List|Teach me] {few} [idioms|proverbs|sayings] about {topic}.
 = grammar-question tail=prose follow=ask
 [What is the difference between|When do I use] [affect and effect|fewer and less|who and whom|its and it's|lie and
     lay|then and than|may and might|since and for|do and make|say and tell|a and an|much and many|will and going to]?

@@ -63,6 +63,9 @@ Write {few} user stories for [an app about {hobby}|the website of {a company}|{a
 My [server|container|build|deployment|website] [is slow|does not start|runs out of disk|shows error {400-504}|stops
     after {2-50} minutes]. [How do I find the cause?|What should I check first?]
 = markup tail=none follow=code
+[Turn|Make] this [into a Markdown table|into HTML|into a LaTeX list]: {name} {2-90}, {name2} {2-90b}, {name3} {2-90c}
+What does [`**{noun}**`|`<h2>{noun}</h2>`|`\\textbf{openbrace}{noun}{closebrace}`|`<em>{noun}</em>`] look like?
+What does `{openbracket}{noun}{closebracket}(https://example.com)` look like?
 [Write|Show] [this|the following] as [Markdown|HTML|LaTeX]: a [heading|title] "{cap topic}", a list of {food}, {food2}
     and {food3}, and a link to example.com.
 How do I [write a fraction|make a table|insert an image|make text bold|add a footnote|write a matrix|number sections]
@@ -107,6 +110,8 @@ How much does {a job} earn [in {country}|]?
 What is the difference between {a job} and {a job2}?
 What skills does {a job} need?
 = job-posting tail=write follow=edit
+We need {a job}, part time, {10-30} hours a week, in {city}. [Write the ad.|What should we pay?]
+Rewrite this ad so that more people apply: "{cap job} wanted. {cap company}. {city}. Must be {quality}."
 Write a job [posting|description|advert] for {a job} at {brand}, {a company} in {city}. Include [tasks, requirements
     and benefits|salary and hours|how to apply].
 [List|What are] the {few} main [tasks|responsibilities|requirements] of {a job}[?|.]

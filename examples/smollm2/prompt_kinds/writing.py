@@ -14,6 +14,10 @@ Write a story that [begins|ends] with the sentence "{sentence}"
 Write a {few}-sentence story about {emotion}.
 Invent a legend that explains [why {s animals} are shy|how {landmark} came to be|where {emotion} comes from].
 = continue-story tail=none follow=edit
+{cap name} looked at the {object} and knew that something was wrong.
+[Pick up the story here|Go on from here]: {sentence} Nobody answered.
+"{bare sentence}?" asked {name}. "{bare sentence2}", said {name2}. [Go on.|Write the next lines.]
+It was the last {weekday} of {month}, and {hero}
 Continue this story: {cap hero} lived {setting}. One {weekday} morning, something [strange|wonderful|terrible] happened.
 [Continue|Finish|Complete] the [following |]text:\\n\\n{sentence} {sentence2}
 Once upon a time, there was {hero} who {plot}. [Continue.|What happens next?]
@@ -28,6 +32,10 @@ Write a poem that contains the words {noun}, {noun2} and {noun3}.
 A poem about {a object} that [nobody uses any more|dreams of {city}|misses its owner].
 Write {few} [haikus|couplets] about {s landform}.
 = song tail=none follow=edit
+[Sing to me about|Make up a lullaby with] {a animals} and {a object}.
+A [birthday|work|protest|love|sea] song for {relation}[ with {few} verses|].
+Rewrite a nursery rhyme so that it is about {tech}.
+The chorus goes "{bare sentence}". Write the verses.
 Write [a song|song lyrics|a chorus|a lullaby|a rap|a country song|a blues verse] about {emotion}.
 [Write|Compose] a [{tone} |]song [about {hobby}|for {a event}|about leaving {city}|about {a job}].
 I need lyrics for {a genre} musical about {hero}. [Two verses and a chorus.|Just the first verse.|]
@@ -90,7 +98,7 @@ Write a [polite |firm |{tone} |]complaint to {a company}: {complaint}.
 [Help me complain|I want to complain] to {a company} because {complaint}. [What should I write?|Write the email.]
 Write a [negative|one-star|fair] review of {a company}, because {complaint}.
 = product-description tail=write follow=edit
-Write a product description for {a object}[ called {brand}| made of {substance}| for {audience}|].
+Write a product description for {a object}[ called {brand}| made of {material}| for {audience}|].
 [Describe|Sell me] {a adj} {object} [in {few} sentences|for an online shop|in a catalogue style].
 List {few} features of a {object} [by {brand}|] and [explain why they matter|one benefit for each].
 Write a [positive|balanced|{tone}] review of {a object}.
@@ -105,6 +113,10 @@ Write a job advert: {a company} in {city} is looking for {a job}.
 A slogan for a {object} [for {audience}|that never breaks|made in {country}].
 I need a [motto|slogan] for {a event}[ about {topic}|]. [Make it {tone}.|It should rhyme.|]
 = social-post tail=none follow=edit
+#{color} #{verb} [write a post for these hashtags|what could this photo show?]
+Reply to a comment under my post: "{message}"
+Bio for my [page|profile]: {job}, {hobby}, {city}.
+My followers like {s animals} and {food}. [Give me {few} post ideas.|What should I post on {weekday}?]
 Write a [tweet|short post|social media post|caption] about {topic}[ with hashtags|].
 [Write|Create] a LinkedIn post about [my new job as {a job}|{tech}|our {event}|{topic}].
 Caption for a photo of {a animals} {setting}[, please|].
@@ -142,6 +154,9 @@ Write a [{tone} |]reply to an invitation to {a event}: [I can't come|I'll be the
 What should I write in a card for {relation} [who is moving to {city}|who became {a job}|who feels {feeling}]?
 A [{tone} |]message for my colleague's {event}[, max {15-60} words|].
 = acrostic tail=none follow=edit
+An acrostic with my name, {upname}, please.
+[Can you turn|Turn] the letters of {upnoun} into a poem?
+{upnoun}: one adjective for each letter.
 Write an acrostic [poem |]for the word {upnoun}.
 Make an acrostic from the name {upname}[ about {topic}|].
 Each line should start with a letter of "{upnoun}": a poem about {emotion}.
