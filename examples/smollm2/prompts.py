@@ -45,6 +45,8 @@ from runtime.bundle.errors import Eagle3Error, UsageError, render
 
 FAMILIES = (explain, fields, life, writing, play, workplace, text, words, numbers, code, planning, talk, situations)
 KINDS: tuple[Kind, ...] = tuple(kind for family in FAMILIES for kind in family.KINDS)
+# Shares of the prompts that get a tail, a preface, later turns, a system message, or a typist's manners. With the kinds
+# that have turns or a system message of their own, an eighth has several turns and a tenth a system message.
 TAIL_RATE, PREFACE_RATE, FOLLOW_RATE, SYSTEM_RATE = 0.3, 0.12, 0.095, 0.085
 MANNERS_RATE = 0.15
 FOLLOW_UPS = (1, 1, 2, 3)  # how many later turns, where there are any
@@ -90,6 +92,7 @@ def prompts(wordnet: Path, seed: int, max_kinds: int | None = None) -> Iterator[
     if max_kinds is not None:
         rng.shuffle(kept)
         del kept[max_kinds:]
+    many = len(kept)
     seen: set[tuple[str | None, tuple[str, ...]]] = set()
     while kept:
         rng.shuffle(kept)
@@ -104,7 +107,7 @@ def prompts(wordnet: Path, seed: int, max_kinds: int | None = None) -> Iterator[
             else:
                 kept.remove(kind)
     raise UsageError(
-        f"these {max_kinds} kinds hold no more prompts",
+        f"these {many} kinds hold no more prompts",
         found=f"{len(seen)} different ones",
         repair="lower --count, or raise --max-kinds",
     )

@@ -41,7 +41,7 @@ def all_slots(words: Mapping[str, list[Sense]]) -> dict[str, Source]:
     lists["fact"] = tuple(
         f"{with_article(sense.word).capitalize()} is {sense.gloss.removesuffix('.')}."
         for sense in nouns
-        if sense.field in CONCRETE - {"substance", "wnfood"} and re.match("(a|an|the) ", sense.gloss)
+        if sense.field in CONCRETE - {"substance", "wnfood"} and re.fullmatch(r"(a|an|the) [^][{}]*", sense.gloss)
     )
     lists["sentence"] = _sentences(senses)
     if empty := [name for name, texts in lists.items() if not texts]:
