@@ -24,7 +24,7 @@ from runtime.bundle.errors import Eagle3Error, UsageError, render
 from training.checkpoint import draft_json, make_draft
 from training.corpus import TrainingSequence, open_corpus
 from training.initial import feature_scale, start_from_target
-from training.plan import Plan, first_tokens, split
+from training.plan import Plan, first_tokens, of_kinds, split
 from training.process import prepare_process
 from training.run import Run
 from training.vocabulary import count_tokens, coverage, most_frequent
@@ -35,20 +35,17 @@ from training.vocabulary import count_tokens, coverage, most_frequent
 @click.option("--corpus", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of cohorts.")
 @click.option("--output", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
 @click.option("--steps", required=True, type=click.IntRange(min=1), help="Steps of the whole run.")
-@click.option(
-    "--unroll", default=4, show_default=True, type=click.IntRange(min=1), help="Steps unrolled over the draft."
-)
+@click.option("--unroll", default=3, show_default=True, type=click.IntRange(min=1), help="J, at least K.")
 @click.option("--tokens-per-step", default=2048, show_default=True, type=click.IntRange(min=1))
-@click.option("--learning-rate", default=1e-3, show_default=True, type=float, help="AdamW's: head and norms.")
-@click.option("--matrix-learning-rate", default=1e-3, show_default=True, type=float, help="Muon's; 0 for AdamW only.")
+@click.option("--learning-rate", default=2e-3, show_default=True, type=float, help="AdamW's: head and norms.")
+@click.option("--matrix-learning-rate", default=5e-3, show_default=True, type=float, help="Muon's; 0 for AdamW only.")
 @click.option("--draft-vocab-size", default=8192, show_default=True, type=click.IntRange(min=1))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Another value for a key of config.json.")
-@click.option("--corpus-tokens", type=click.IntRange(min=1), help="Use only the first so many answer tokens.")
+@click.option("--corpus-tokens", type=click.IntRange(min=1), help="Train on only the first so many answer tokens.")
+@click.option("--kinds", type=click.IntRange(min=1), help="Train on only so many kinds of prompt, drawn at random.")
 @click.option(
     "--held-out", default=256, show_default=True, type=click.IntRange(min=1), help="Greedy answers to measure on."
 )
-@click.option("--start", default="target", show_default=True, type=click.Choice(["target", "random"]))
-@click.option("--scale/--no-scale", default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--report-every", default=20, show_default=True, type=click.IntRange(min=1))
 @click.option("--check-every", default=500, show_default=True, type=click.IntRange(min=1), help="Keep a checkpoint.")
@@ -73,9 +70,11 @@ def prepare(
     target = read_target_config(source)
     cohorts = open_corpus(corpus)
     sequences = [cohort[index] for cohort in cohorts for index in range(len(cohort))]
-    if (limit := options["corpus_tokens"]) is not None:
-        sequences = first_tokens(sequences, limit)
     training, held_out = split(sequences, options["held_out"])
+    if (count := options["kinds"]) is not None:
+        training = of_kinds(training, count, options["seed"])
+    if (limit := options["corpus_tokens"]) is not None:
+        training = first_tokens(training, limit)
     dtype = getattr(torch, options["dtype"])
     weights = load_target_weights(source, target, dtype)
     embedding = weights["model.embed_tokens.weight"]
@@ -92,10 +91,8 @@ def prepare(
     config = draft_json(target, len(draft_ids), aux_layers, "bfloat16", parse_overrides(options["overrides"]))
     torch.manual_seed(options["seed"])
     draft, _ = make_draft(config, target, embedding)
-    if options["start"] == "target":
-        start_from_target(draft, target, weights, draft_ids, options["seed"])
-    if options["scale"]:
-        draft.set_feature_scale(feature_scale(training))
+    start_from_target(draft, target, weights, draft_ids, options["seed"])
+    draft.set_feature_scale(feature_scale(training))
     plan = Plan(
         options["steps"],
         options["unroll"],

@@ -27,11 +27,11 @@ class Plan:
     """
 
     steps: int
-    unroll: int = 4
+    unroll: int = 3
     decay: float = 0.8
     tokens_per_step: int = 2048
-    learning_rate: float = 1e-3
-    matrix_learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
+    matrix_learning_rate: float = 5e-3
     warmup: float = 0.02
     cooldown: float = 0.4
     seed: int = 0
@@ -73,6 +73,25 @@ def split(sequences: list[TrainingSequence], held_out: int) -> tuple[list[Traini
         )
     kept = {greedy[index * len(greedy) // held_out] for index in range(held_out)}
     return [s for i, s in enumerate(usable) if i not in kept], [usable[i] for i in sorted(kept)]
+
+
+def of_kinds(sequences: Sequence[TrainingSequence], count: int, seed: int) -> list[TrainingSequence]:
+    """The sequences of `count` kinds drawn at random; fewer kinds of one seed are among its more kinds.
+
+    Raises:
+        UsageError: there are not so many kinds.
+    """
+    kinds = sorted({sequence.kind for sequence in sequences})
+    if count > len(kinds):
+        raise UsageError(
+            "the corpus has too few kinds of prompt",
+            expected=f"at most {len(kinds)}",
+            found=str(count),
+            repair="lower --kinds",
+        )
+    random.Random(seed).shuffle(kinds)
+    kept = set(kinds[:count])
+    return [sequence for sequence in sequences if sequence.kind in kept]
 
 
 def first_tokens(sequences: Sequence[TrainingSequence], limit: int) -> list[TrainingSequence]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.training.toy import PROMPTS, Toy
 from training.conversations import Conversation, read_conversations
 from training.corpus import cohort_path, open_corpus, write_cohort
 from training.generate import Settings, generate, parse_aux_layers
-from training.plan import Plan, batches, first_tokens, split
+from training.plan import Plan, batches, first_tokens, of_kinds, split
 from training.target import BatchTarget
 from training.vocabulary import count_tokens, coverage, most_frequent
 
@@ -166,6 +167,16 @@ def test_held_out_answers_are_greedy_and_not_trained_on(toy: Toy) -> None:
     assert not any(s is t for s in held_out for t in training)
     with pytest.raises(UsageError, match=r"the corpus is too small: expected more than 5 greedy answers, found 5"):
         split(sequences, 5)
+
+
+def test_fewer_kinds_are_among_more_kinds(toy: Toy) -> None:
+    sequences = [replace(s, kind=kind) for kind in "abcdef" for s in toy.sequences()]
+    found = [{s.kind for s in of_kinds(sequences, count, seed=1)} for count in (2, 4, 6)]
+    assert [len(kinds) for kinds in found] == [2, 4, 6]
+    assert found[0] < found[1] < found[2]
+    assert len(of_kinds(sequences, 2, seed=1)) == 10
+    with pytest.raises(UsageError, match=r"too few kinds of prompt: expected at most 6, found 7"):
+        of_kinds(sequences, 7, seed=1)
 
 
 def test_a_corpus_is_cut_by_answer_tokens(toy: Toy) -> None:
