@@ -28,7 +28,7 @@ from runtime.text import Tokenizer
 from training.conversations import Conversation, read_conversations
 from training.corpus import Cohort, cohort_path, write_cohort
 from training.process import prepare_process
-from training.target import BatchTarget
+from training.target import Answer, BatchTarget
 
 # Cohorts in a window: follow-up turns wait for the next window, and sorting within it keeps a cohort's prompts alike
 WINDOW = 4
@@ -89,6 +89,16 @@ def windows(
             yield [batch[i : i + settings.cohort] for i in range(0, len(batch), settings.cohort)], opened
 
 
+def alike(lengths: list[int]) -> list[slice]:
+    """Cut a cohort, sorted by prompt length, where its prompts grow by half: every row of a batch costs as much as the
+    longest, and a few long prompts would make all the others pay."""
+    starts = [0]
+    for index, length in enumerate(lengths):
+        if length > 1.5 * lengths[starts[-1]] + 16:
+            starts.append(index)
+    return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(lengths)], strict=True)]
+
+
 def generate(
     target: BatchTarget,
     config: TargetConfig,
@@ -112,8 +122,10 @@ def generate(
             else:
                 heat = [settings.temperature(number, index) for index in range(len(members))]
                 generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + number)
-                prompts = [ids for _, ids in members]
-                answers = target.answer(prompts, heat, settings.max_tokens, config.eos_token_ids, generator)
+                answers: list[Answer] = []
+                for part in alike([len(ids) for _, ids in members]):
+                    prompts = [ids for _, ids in members[part]]
+                    answers += target.answer(prompts, heat[part], settings.max_tokens, config.eos_token_ids, generator)
                 write_cohort(path, answers, [one.kind for one, _ in members], heat, facts)
                 cohort = Cohort(path)
                 made += sum(cohort.lengths) - sum(cohort.prompt_lengths)

@@ -16,7 +16,7 @@ from runtime.bundle.errors import ConfigError, UsageError
 from tests.training.toy import PROMPTS, Toy
 from training.conversations import Conversation, read_conversations
 from training.corpus import cohort_path, open_corpus, write_cohort
-from training.generate import Settings, generate, parse_aux_layers
+from training.generate import Settings, alike, generate, parse_aux_layers
 from training.plan import Plan, batches, first_tokens, of_kinds, split
 from training.target import BatchTarget
 from training.vocabulary import count_tokens, coverage, most_frequent
@@ -92,6 +92,11 @@ def test_a_corpus_of_other_settings_is_not_gone_on_with(toy: Toy, tmp_path: Path
     other = Settings(**{**vars(SETTINGS), "max_tokens": 6})
     with pytest.raises(UsageError, match=r"another max_tokens: expected 6, found 5"):
         answer_all(toy, [Conversation("k", ("a",))], tmp_path, other)
+
+
+def test_a_cohort_is_cut_where_its_prompts_grow_by_half() -> None:
+    assert alike([10, 12, 31, 31, 32, 70, 200]) == [slice(0, 4), slice(4, 5), slice(5, 6), slice(6, 7)]
+    assert alike([40] * 5) == [slice(0, 5)]
 
 
 def test_half_of_the_answers_are_sampled() -> None:
