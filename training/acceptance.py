@@ -20,8 +20,8 @@ from training.draft import TrainableDraft
 
 
 @dataclass
-class Acceptance:
-    """Counts over verify steps.
+class Walk:
+    """Counts over the verify steps of a walk over stored answers.
 
     Attributes:
         steps: verify steps.
@@ -43,7 +43,7 @@ class Acceptance:
     @property
     def mean_acceptance_length(self) -> float:
         """Tokens a verify step yields: accepted drafts and the one that the target adds."""
-        return 1 + sum(self.accepted) / self.steps if self.steps else 0.0
+        return 1 + sum(self.accepted) / max(1, self.steps)
 
     @property
     def rates(self) -> list[float]:
@@ -88,10 +88,10 @@ def measure(
     num_speculative_tokens: int,
     dtype: torch.dtype = torch.bfloat16,
     at_once: int = 16,
-) -> Acceptance:
+) -> Walk:
     """The acceptance of `draft` on greedy answers (of a temperature of 0; others are passed over)."""
     steps = num_speculative_tokens
-    result = Acceptance(steps)
+    result = Walk(steps)
     chosen = sorted((s for s in sequences if s.temperature == 0 and s.answer_length > 1), key=lambda s: len(s.tokens))
     for start in range(0, len(chosen), at_once):
         part = chosen[start : start + at_once]

@@ -29,6 +29,7 @@ class Batch:
         finals: [B, M+J-1, H], the target's normed last states from the answer's first token on; entry r+j judges
             prediction j of chain r.
         choices: [B, M+J-1] int64, the target's greedy token at the same places; -1 where there is none.
+        chains: M, the longest answer's tokens less one.
     """
 
     next_tokens: Tensor
@@ -37,6 +38,11 @@ class Batch:
     finals: Tensor
     choices: Tensor
     chains: int
+
+    @property
+    def judged(self) -> int:
+        """Places of the answers that step 0 is judged at."""
+        return int((self.choices[:, : self.chains] >= 0).sum())
 
     def chain_tokens(self, step: int) -> Tensor:
         """The token that each chain's row holds in a step, [B, M]: the corpus's, as if every guess had been right."""

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aot.checkpoint.draft import DraftConfig, draft_config_from_json
+from aot.checkpoint.draft import DraftConfig, draft_config_from_json, load_draft_weights, read_draft_config
+from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import TargetConfig
-from runtime.bundle.errors import UsageError
+from runtime.bundle.errors import ConfigError, UsageError
 from training.draft import TrainableDraft
+from training.files import readable
 
 
 def draft_json(
@@ -68,26 +71,27 @@ def write_draft(
     tensors |= {"d2t": draft_ids - torch.arange(len(draft_ids)), "t2d": t2d}
     partial = folder / "model.partial"
     save_file(tensors, partial, metadata={"format": "pt"})
+    readable(partial)
     partial.replace(folder / "model.safetensors")
 
 
-def read_draft(folder: Path, target: TargetConfig, embedding: Tensor) -> tuple[TrainableDraft, Tensor, dict[str, Any]]:
-    """A checkpoint to measure or to train further: the draft, its target ids [Vd] and its config.json.
+def read_draft(folder: Path, target: TargetConfig, embedding: Tensor) -> tuple[TrainableDraft, Tensor]:
+    """A checkpoint to measure: the draft and its target ids [Vd].
+
+    Args:
+        embedding: [V, H], the target's, for a draft that has none of its own.
 
     Raises:
         ConfigError: as the builder's reader does.
     """
-    from aot.checkpoint.draft import load_draft_weights, read_draft_config
-    from aot.checkpoint.source import resolve
-
-    source = resolve(str(folder), key="--draft", base=Path.cwd())
+    source = ModelSource(str(folder), "folder", folder)
     config = read_draft_config(source, target)
     weights = load_draft_weights(source, config, target, torch.float32)
-    draft = TrainableDraft(config, embedding)
+    draft = TrainableDraft(config, weights.get("embed_tokens.weight", embedding))
     ids = torch.arange(config.draft_vocab_size) + weights.pop("d2t")
     own = {name: weights[name] for name, _ in draft.named_parameters()}
     draft.load_state_dict(own, strict=False)  # all but feature_scale, which stays 1
-    return draft, ids, json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return draft, ids
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -101,17 +105,26 @@ def load_state(path: Path, facts: dict[str, Any]) -> dict[str, Any] | None:
     """The state that `save_state` wrote for a run of the same `facts`, or None where there is none.
 
     Raises:
+        ConfigError: the file is damaged.
         UsageError: it was written by a run with other settings; the first difference is named.
     """
     if not path.is_file():
         return None
-    state: dict[str, Any] = torch.load(path, weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+        found: dict[str, Any] = state["facts"]
+    except (UnpicklingError, RuntimeError, KeyError, EOFError) as error:
+        raise ConfigError(
+            f"{path} is damaged",
+            found=" ".join(str(error).split())[:80],
+            repair="remove the folder and train again; its checkpoints can be kept elsewhere",
+        ) from None
     for name, value in facts.items():
-        if state["facts"].get(name) != value:
+        if found.get(name) != value:
             raise UsageError(
                 f"{path.parent} holds a run with another {name}",
                 expected=str(value),
-                found=str(state["facts"].get(name)),
+                found=str(found.get(name)),
                 repair="choose another --output, or give the same settings to go on with that run",
             )
     return state

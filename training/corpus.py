@@ -15,8 +15,9 @@ of an 8,192-entry row. Files are mapped, so a corpus larger than memory trains t
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from aot.checkpoint.target import TargetConfig
 from runtime.bundle.errors import ConfigError, UsageError
+from training.files import readable
 from training.target import Answer
 
 PATTERN = "cohort-*.safetensors"
@@ -55,6 +58,7 @@ def write_cohort(
     metadata = {"kinds": json.dumps(list(kinds)), "settings": json.dumps(dict(settings), sort_keys=True)}
     partial = path.with_suffix(".partial")
     save_file(tensors, partial, metadata=metadata)
+    readable(partial)
     partial.replace(path)
 
 
@@ -91,18 +95,31 @@ class Cohort:
             self.settings: dict[str, object] = json.loads(metadata["settings"])
             self.lengths: list[int] = self._tensors["lengths"].tolist()
             self.prompt_lengths: list[int] = self._tensors["prompt_lengths"].tolist()
+            self._starts = self._laid_out()
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise ConfigError(
                 f"{path.name} of the corpus cannot be read",
                 found=str(error),
                 repair="remove the file and generate again; finished cohorts are kept",
             ) from None
-        self._starts: list[tuple[int, int, int, int]] = []
+
+    def _laid_out(self) -> list[tuple[int, int, int, int]]:
+        """Where each sequence begins in tokens, features, finals and choices.
+
+        Raises:
+            ValueError: the tensors do not hold what the lengths say.
+        """
+        starts = []
         token = feature = final = choice = 0
         for length, prompt in zip(self.lengths, self.prompt_lengths, strict=True):
-            self._starts.append((token, feature, final, choice))
+            starts.append((token, feature, final, choice))
             token, feature = token + length, feature + length - 1
             final, choice = final + length - 1 - prompt, choice + length - prompt
+        ends = {"tokens": token, "features": feature, "finals": final, "choices": choice}
+        for name, end in ends.items():
+            if len(self._tensors[name]) != end:
+                raise ValueError(f"{len(self._tensors[name])} {name} where the lengths say {end}")
+        return starts
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -137,3 +154,51 @@ def open_corpus(folder: Path) -> list[Cohort]:
             repair="make one with python -m training.generate",
         )
     return [Cohort(path) for path in paths]
+
+
+def all_sequences(cohorts: Iterable[Cohort]) -> list[TrainingSequence]:
+    return [cohort[index] for cohort in cohorts for index in range(len(cohort))]
+
+
+def check_corpus(cohorts: Sequence[Cohort], target: TargetConfig, fingerprint: str) -> tuple[int, ...]:
+    """Whether a corpus is of this target, and of one make; returns its auxiliary layers.
+
+    Args:
+        fingerprint: of the target's files; a corpus that names none is not compared.
+
+    Raises:
+        ConfigError: it is another model's, or its cohorts were made with different settings.
+    """
+    first = cohorts[0]
+    for cohort in cohorts:
+        for name in ("aux_layers", "model"):
+            if cohort.settings.get(name) != first.settings.get(name):
+                raise ConfigError(
+                    f"the cohorts of the corpus were made with different {name}",
+                    expected=str(first.settings.get(name)),
+                    found=str(cohort.settings.get(name)),
+                    repair="keep the corpora of two makes in two folders",
+                )
+    named = first.settings.get("aux_layers")
+    aux = tuple(named) if isinstance(named, list) else ()
+    one = first[0]
+    found = (one.features.shape[1], one.finals.shape[1], first.settings.get("model", fingerprint))
+    wanted = (len(aux) * target.hidden_size, target.hidden_size, fingerprint)
+    largest = max(int(cohort[index].tokens.max()) for cohort in cohorts for index in range(len(cohort)))
+    if found != wanted or largest >= target.vocab_size:
+        raise ConfigError(
+            "the corpus is not of this target",
+            expected=f"features of {wanted[0]}, ids below {target.vocab_size}, model {fingerprint[:12]}",
+            found=f"features of {found[0]}, an id {largest}, model {str(found[2])[:12]}",
+            repair="give the --model that answered it, or generate a corpus with this one",
+        )
+    return aux
+
+
+def digest(sequences: Iterable[TrainingSequence]) -> str:
+    """What tells these sequences, in this order, from others: a sha256 over their tokens and prompt lengths."""
+    total = hashlib.sha256()
+    for sequence in sequences:
+        total.update(sequence.prompt_length.to_bytes(4, "little"))
+        total.update(sequence.tokens.numpy().tobytes())
+    return total.hexdigest()

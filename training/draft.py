@@ -25,6 +25,9 @@ from aot.checkpoint.draft import DraftConfig
 from aot.models.layers import rotary_table
 from training.batch import Batch
 
+# Chains that begin at the last position run on past it, unjudged
+CHAIN_ROOM = 64
+
 
 def visible(starts: Tensor, chains: int, rows: int) -> Tensor:
     """Which rows of step 0 each chain sees, [B, M, T] bool: those up to the row where it starts."""
@@ -111,7 +114,7 @@ class TrainableDraft(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self.register_buffer("feature_scale", torch.ones(config.num_aux * config.target_hidden_size))
         self._embedding = embedding
-        self._angles = rotary_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
+        self._angles = rotary_table(config.max_position_embeddings + CHAIN_ROOM, config.head_dim, config.rope_theta)
 
     @torch.no_grad()
     def set_feature_scale(self, scale: Tensor) -> None:

@@ -10,24 +10,42 @@ any time and started again with the same command: it goes on from its last saved
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
 
-from aot.checkpoint.source import resolve
-from aot.checkpoint.target import load_target_weights, read_target_config
-from runtime.bundle.errors import Eagle3Error, UsageError, render
+from runtime.bundle.errors import UsageError
 from training.checkpoint import draft_json, make_draft
-from training.corpus import TrainingSequence, open_corpus
+from training.corpus import TrainingSequence, all_sequences, check_corpus, digest, open_corpus
 from training.initial import feature_scale, start_from_target
+from training.model import Target, head_of
 from training.plan import Plan, first_tokens, of_kinds, split
-from training.process import prepare_process
+from training.process import prepare_process, tells_errors
 from training.run import Run
 from training.vocabulary import count_tokens, coverage, most_frequent
+
+RATE = click.FloatRange(0, 1)
+
+# Keys of config.json that are not the user's to choose
+DECIDED = frozenset(
+    [
+        "architectures",
+        "model_type",
+        "hidden_size",
+        "target_hidden_size",
+        "vocab_size",
+        "draft_vocab_size",
+        "torch_dtype",
+        "num_hidden_layers",
+        "eagle_aux_hidden_state_layer_ids",
+        "aux_layers",
+        "eagle_config",
+    ]
+)
 
 
 @click.command(help=(__doc__ or "").split("\n", 1)[0])
@@ -37,8 +55,14 @@ from training.vocabulary import count_tokens, coverage, most_frequent
 @click.option("--steps", required=True, type=click.IntRange(min=1), help="Steps of the whole run.")
 @click.option("--unroll", default=3, show_default=True, type=click.IntRange(min=1), help="J, at least K.")
 @click.option("--tokens-per-step", default=2048, show_default=True, type=click.IntRange(min=1))
-@click.option("--learning-rate", default=2e-3, show_default=True, type=float, help="AdamW's: head and norms.")
-@click.option("--matrix-learning-rate", default=5e-3, show_default=True, type=float, help="Muon's; 0 for AdamW only.")
+@click.option("--learning-rate", default=2e-3, show_default=True, type=RATE, help="AdamW's: head and norms.")
+@click.option(
+    "--matrix-learning-rate",
+    default=5e-3,
+    show_default=True,
+    type=RATE,
+    help="Muon's; 0 for AdamW only.",
+)
 @click.option("--draft-vocab-size", default=8192, show_default=True, type=click.IntRange(min=1))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Another value for a key of config.json.")
 @click.option("--corpus-tokens", type=click.IntRange(min=1), help="Train on only the first so many answer tokens.")
@@ -51,66 +75,53 @@ from training.vocabulary import count_tokens, coverage, most_frequent
 @click.option("--check-every", default=500, show_default=True, type=click.IntRange(min=1), help="Keep a checkpoint.")
 @click.option("--save-every", default=100, show_default=True, type=click.IntRange(min=1), help="Save the state.")
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
+@tells_errors
 def main(model: str, corpus: Path, output: Path, **options: Any) -> None:
     prepare_process("training.fit")
-    try:
-        run, training, held_out = prepare(model, corpus, output, options)
-        names = ("report_every", "check_every", "save_every")
-        run.train(training, held_out, **{name: options[name] for name in names})
-    except Eagle3Error as error:
-        click.echo("\n".join(render(error)), err=True)
-        sys.exit(error.exit_code)
+    run, training, held_out = prepare(model, corpus, output, options)
+    names = ("report_every", "check_every", "save_every")
+    run.train(training, held_out, **{name: options[name] for name in names})
 
 
 def prepare(
     model: str, corpus: Path, output: Path, options: dict[str, Any]
 ) -> tuple[Run, list[TrainingSequence], list[TrainingSequence]]:
     """A run made ready, new or resumed, with its training and held-out sequences."""
-    source = resolve(model, key="--model", base=Path.cwd())
-    target = read_target_config(source)
-    cohorts = open_corpus(corpus)
-    sequences = [cohort[index] for cohort in cohorts for index in range(len(cohort))]
-    training, held_out = split(sequences, options["held_out"])
+    overrides = parse_overrides(options["overrides"])
+    target, cohorts = Target.find(model), open_corpus(corpus)
+    vocab_size, fingerprint = target.config.vocab_size, target.fingerprint()
+    aux_layers = check_corpus(cohorts, target.config, fingerprint)
+    training, held_out = split(all_sequences(cohorts), options["held_out"])
     if (count := options["kinds"]) is not None:
         training = of_kinds(training, count, options["seed"])
     if (limit := options["corpus_tokens"]) is not None:
         training = first_tokens(training, limit)
-    dtype = getattr(torch, options["dtype"])
-    weights = load_target_weights(source, target, dtype)
-    embedding = weights["model.embed_tokens.weight"]
-    counts = count_tokens(training, target.vocab_size)
-    draft_ids = most_frequent(counts, options["draft_vocab_size"], target.eos_token_ids)
-    share = coverage(count_tokens(held_out, target.vocab_size), draft_ids)
-    tokens = sum(s.answer_length for s in training)
+    weights = target.load(options["dtype"])
+    draft_ids = most_frequent(
+        count_tokens(training, vocab_size), options["draft_vocab_size"], target.config.eos_token_ids
+    )
+    share = coverage(count_tokens(held_out, vocab_size), draft_ids)
     click.echo(
-        f"{len(training):,} sequences, {tokens:,} answer tokens; a draft vocabulary of {len(draft_ids):,} covers "
-        f"{share:.2%} of {len(held_out)} answers held out",
+        f"{len(training):,} sequences, {sum(s.answer_length for s in training):,} answer tokens; a draft vocabulary of "
+        f"{len(draft_ids):,} covers {share:.2%} of {len(held_out)} answers held out",
         err=True,
     )
-    aux_layers: tuple[int, ...] = tuple(cohorts[0].settings["aux_layers"])  # type: ignore[arg-type]
-    config = draft_json(target, len(draft_ids), aux_layers, "bfloat16", parse_overrides(options["overrides"]))
+    config = draft_json(target.config, len(draft_ids), aux_layers, "bfloat16", overrides)
     torch.manual_seed(options["seed"])
-    draft, _ = make_draft(config, target, embedding)
-    start_from_target(draft, target, weights, draft_ids, options["seed"])
+    draft, _ = make_draft(config, target.config, weights["model.embed_tokens.weight"])
+    start_from_target(draft, target.config, weights, draft_ids, options["seed"])
     draft.set_feature_scale(feature_scale(training))
-    plan = Plan(
-        options["steps"],
-        options["unroll"],
-        tokens_per_step=options["tokens_per_step"],
-        learning_rate=options["learning_rate"],
-        matrix_learning_rate=options["matrix_learning_rate"],
-        seed=options["seed"],
-        held_out=options["held_out"],
-    )
-    head = weights.get("lm_head.weight", embedding)[draft_ids]
-    return Run(output, plan, config, draft, draft_ids, head, dtype), training, held_out
+    plan = Plan(**{field.name: options[field.name] for field in fields(Plan) if field.name in options})
+    facts = {"model": fingerprint, "training answers": digest(training), "held-out answers": digest(held_out)}
+    dtype = getattr(torch, options["dtype"])
+    return Run(output, plan, config, draft, draft_ids, head_of(weights)[draft_ids], dtype, facts), training, held_out
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
     """KEY=VALUE pairs, values as JSON.
 
     Raises:
-        UsageError: a pair is not one.
+        UsageError: a pair is not one, or its key follows from target and corpus.
     """
     found: dict[str, Any] = {}
     for text in texts:
@@ -126,6 +137,8 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
                 found=text,
                 repair="correct --set",
             )
+        if key in DECIDED:
+            raise UsageError(f"--set cannot change {key}, which target and corpus decide", repair="leave it out")
     return found
 
 

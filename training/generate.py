@@ -9,25 +9,21 @@ it stopped: finished cohorts are read instead of made.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 import torch
 
-from aot.checkpoint.source import resolve
-from aot.checkpoint.target import TargetConfig, load_target_weights, read_target_config
-from aot.checkpoint.tokenizer import write_tokenizer
-from runtime.bundle.errors import Eagle3Error, UsageError, render
+from aot.checkpoint.target import TargetConfig
+from runtime.bundle.errors import UsageError
 from runtime.text import Tokenizer
 from training.conversations import Conversation, read_conversations
-from training.corpus import Cohort, cohort_path, write_cohort
-from training.process import prepare_process
+from training.corpus import PATTERN, Cohort, cohort_path, write_cohort
+from training.model import Target
+from training.process import prepare_process, tells_errors
 from training.target import Answer, BatchTarget
 
 # Cohorts in a window: follow-up turns wait for the next window, and sorting within it keeps a cohort's prompts alike
@@ -52,19 +48,6 @@ class Settings:
         if float(torch.rand((), generator=generator)) >= self.sampled:
             return 0.0
         return self.temperatures[(number + index) % len(self.temperatures)]
-
-
-def load_tokenizer(model: str) -> Tokenizer:
-    """The tokenizer of a target as a bundle would hold it.
-
-    Raises:
-        ConfigError: the model is missing, or has no tokenizer.
-    """
-    source = resolve(model, key="--model", base=Path.cwd())
-    with TemporaryDirectory() as folder:
-        if not write_tokenizer(source, Path(folder)):
-            raise UsageError(f"{model} has no tokenizer", repair="give a model with tokenizer.json")
-        return Tokenizer.load(Path(folder))
 
 
 def windows(
@@ -107,18 +90,26 @@ def generate(
     output: Path,
     settings: Settings,
     answer_tokens: int,
+    model: Mapping[str, str],
 ) -> int:
-    """Write cohorts until `answer_tokens` are reached or the conversations end; returns how many tokens there are."""
+    """Write cohorts until `answer_tokens` are reached or the conversations end; returns how many tokens there are.
+
+    Args:
+        model: what tells this target from others; stored beside the settings.
+
+    Raises:
+        UsageError: the folder holds a corpus of other settings, another model or other prompts.
+    """
     output.mkdir(parents=True, exist_ok=True)
     number = total = 0
     made, started = 0, time.perf_counter()
-    facts = {**vars(settings), "max_length": target.max_length}
+    facts = {**vars(settings), **model}
     for cohorts, opened in windows(conversations, tokenizer, settings):
         for members in cohorts:
             path = cohort_path(output, number)
             if path.is_file():
                 cohort = Cohort(path)
-                _same_settings(cohort, facts, path)
+                _same_make(cohort, facts, [ids for _, ids in members], path)
             else:
                 heat = [settings.temperature(number, index) for index in range(len(members))]
                 generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + number)
@@ -145,16 +136,22 @@ def generate(
     return total
 
 
-def _same_settings(cohort: Cohort, facts: dict[str, object], path: Path) -> None:
+def _same_make(cohort: Cohort, facts: Mapping[str, object], prompts: list[list[int]], path: Path) -> None:
     wanted = {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items()}
     for name, value in wanted.items():
-        if cohort.settings.get(name) != value:
+        if cohort.settings.get(name, value) != value:
             raise UsageError(
                 f"{path.parent} holds a corpus that was made with another {name}",
                 expected=str(value),
                 found=str(cohort.settings.get(name)),
                 repair="choose another --output, or give the same settings to go on with this one",
             )
+    held = [cohort[index].tokens[: cohort.prompt_lengths[index]].tolist() for index in range(len(cohort))]
+    if held != prompts:
+        raise UsageError(
+            f"{path.name} of {path.parent} answers other prompts than the file now gives",
+            repair="choose another --output, or give the prompts that the corpus was begun with",
+        )
 
 
 @click.command(help=(__doc__ or "").split("\n", 1)[0])
@@ -166,10 +163,19 @@ def _same_settings(cohort: Cohort, facts: dict[str, object], path: Path) -> None
 @click.option("--max-prompt", default=320, show_default=True, type=click.IntRange(min=1), help="Longest prompt.")
 @click.option("--cohort", default=384, show_default=True, type=click.IntRange(min=1), help="Requests at once.")
 @click.option("--sampled", default=0.5, show_default=True, type=click.FloatRange(0, 1), help="Share not greedy.")
-@click.option("--temperature", "temperatures", default=(0.7, 1.0), show_default=True, multiple=True, type=float)
+@click.option(
+    "--temperature",
+    "temperatures",
+    default=(0.7, 1.0),
+    show_default=True,
+    multiple=True,
+    type=click.FloatRange(0, 10, min_open=True),
+    help="Of what is sampled, in turn; may be given several times.",
+)
 @click.option("--aux-layers", default=None, help="Residual-stream positions, such as 2,15,27.  [default: 2, N/2, N-3]")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 1_000_000))
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
+@tells_errors
 def main(
     model: str,
     prompts: Path,
@@ -185,20 +191,33 @@ def main(
     dtype: str,
 ) -> None:
     prepare_process("training.generate")
-    try:
-        source = resolve(model, key="--model", base=Path.cwd())
-        config = read_target_config(source)
-        layers = parse_aux_layers(aux_layers, config.num_layers)
-        settings = Settings(seed, cohort, max_tokens, max_prompt, sampled, temperatures, layers)
-        tokenizer = load_tokenizer(model)
-        weights = load_target_weights(source, config, getattr(torch, dtype))
-        target = BatchTarget(config, weights, layers, max_prompt + max_tokens)
-        total = generate(target, config, tokenizer, read_conversations(prompts), output, settings, answer_tokens)
-    except Eagle3Error as error:
-        click.echo("\n".join(render(error)), err=True)
-        sys.exit(error.exit_code)
-    size = sum(os.path.getsize(path) for path in output.glob("cohort-*.safetensors")) / 1e9
-    click.echo(f"Corpus in {output}: {total:,} answer tokens, {size:.1f} GB")
+    target = Target.find(model)
+    config = target.config
+    layers = parse_aux_layers(aux_layers, config.num_layers)
+    if max_prompt + max_tokens > config.max_position_embeddings:
+        raise UsageError(
+            "the longest prompt and the longest answer do not fit the model together",
+            expected=f"at most {config.max_position_embeddings} tokens",
+            found=f"{max_prompt} + {max_tokens}",
+            repair="lower --max-prompt or --max-tokens",
+        )
+    settings = Settings(seed, cohort, max_tokens, max_prompt, sampled, temperatures, layers)
+    tokenizer = target.tokenizer()
+    # All of it now: a bad line would otherwise end the run hours later
+    conversations = list(read_conversations(prompts))
+    batch = BatchTarget(config, target.load(dtype), layers, max_prompt + max_tokens)
+    facts = {"model": target.fingerprint(), "dtype": dtype}
+    total = generate(batch, config, tokenizer, iter(conversations), output, settings, answer_tokens, facts)
+    if not total:
+        raise UsageError(
+            f"{prompts} gave no answer",
+            expected=f"conversations of at most {max_prompt} prompt tokens",
+            found=f"{len(conversations)}, none of them as short" if conversations else "an empty file",
+            repair="give more conversations, or raise --max-prompt",
+        )
+    size = sum(path.stat().st_size for path in output.glob(PATTERN)) / 1e9
+    short = "" if total >= answer_tokens else "; the conversations ended there"
+    click.echo(f"Corpus in {output}: {total:,} answer tokens, {size:.1f} GB{short}")
 
 
 def parse_aux_layers(text: str | None, num_layers: int) -> tuple[int, ...]:
@@ -209,17 +228,19 @@ def parse_aux_layers(text: str | None, num_layers: int) -> tuple[int, ...]:
     """
     if text is None:
         found = [2, num_layers // 2, num_layers - 3]
+        what, repair = "the default auxiliary layers do", "give --aux-layers"
     else:
+        what, repair = "--aux-layers does", "correct --aux-layers"
         try:
             found = [int(part) for part in text.split(",")]
         except ValueError:
             found = []
     if not found or found != sorted(set(found)) or not 0 <= found[0] <= found[-1] <= num_layers:
         raise UsageError(
-            "--aux-layers does not fit the target",
-            expected=f"different ascending positions from 0 to {num_layers}, such as 2,15,27",
-            found=text or str(found),
-            repair="correct --aux-layers",
+            f"{what} not fit the target",
+            expected=f"different ascending positions from 0 to {num_layers}",
+            found=str(found) if text is None else text,
+            repair=repair,
         )
     return tuple(found)
 

@@ -26,8 +26,8 @@ SAMPLE = 64
 @torch.no_grad()
 def start_from_target(
     draft: TrainableDraft, target: TargetConfig, weights: Mapping[str, Tensor], draft_ids: Tensor, seed: int
-) -> list[str]:
-    """Fill `draft` in place; what has no counterpart of the same shape stays random. Returns the names copied."""
+) -> None:
+    """Fill `draft` in place; what has no counterpart of the same shape stays random."""
     generator = torch.Generator().manual_seed(seed)
     hidden, config = draft.config.hidden_size, draft.config
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
@@ -39,28 +39,24 @@ def start_from_target(
     }
     for name in ("post_attention_layernorm", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
         source[f"midlayer.{name}.weight"] = weights[f"{last}{name}.weight"]
-    copied = []
     for name, parameter in draft.named_parameters():
         if parameter.ndim == 2:
             parameter.normal_(0.0, SMALL, generator=generator)
         if name in source and source[name].shape == parameter.shape:
             parameter.copy_(source[name])
-            copied.append(name)
     for name in "qkv":
         parameter = draft.get_parameter(f"midlayer.self_attn.{name}_proj.weight")
         whole = weights[f"{last}self_attn.{name}_proj.weight"]
         if whole.shape[0] == parameter.shape[0] and target.hidden_size == hidden:
             parameter[:, hidden:].copy_(whole)
-            copied.append(f"midlayer.self_attn.{name}_proj.weight")
     if config.target_hidden_size == hidden:
         draft.fc.weight[:, -hidden:].copy_(torch.eye(hidden))
         draft.fc.weight[:, :-hidden].mul_(0.1)
-        copied.append("fc.weight")
-    return copied
 
 
 def feature_scale(sequences: Sequence[TrainingSequence]) -> Tensor:
-    """One over the standard deviation of each feature channel, [A*H]; the first token's row, of which many targets make
-    a sink with values a thousand times as large, is left out."""
+    """About one over the standard deviation of each feature channel, [A*H]: the nearest power of two, which scales a
+    bf16 feature and a bf16 weight without rounding either. The first token's row, of which many targets make a sink
+    with values a thousand times as large, is left out."""
     rows = torch.cat([sequence.features[1:].float() for sequence in sequences[:: max(1, len(sequences) // SAMPLE)]])
-    return 1.0 / rows.std(0).clamp(min=1e-6)
+    return torch.exp2(-rows.std(0, correction=0).clamp(min=1e-6).log2().round())

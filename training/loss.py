@@ -29,7 +29,7 @@ def target_shares(finals: Tensor, head: Tensor) -> Tensor:
     shares = torch.empty(len(finals), len(head), dtype=head.dtype)
     for start in range(0, len(finals), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
-        shares[part] = F.linear(finals[part], head).float().softmax(-1)
+        shares[part] = F.linear(finals[part].to(head.dtype), head).float().softmax(-1)
     return shares
 
 

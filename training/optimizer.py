@@ -8,13 +8,12 @@ The head is no matrix between hidden states, nor are the norms.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from training.plan import Plan
+from training.plan import Plan
 
 CLIP = 1.0
 

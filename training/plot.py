@@ -8,12 +8,13 @@ Needs matplotlib (the extra `plot`).
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from runtime.bundle.errors import Eagle3Error, HostError, UsageError, render
+from runtime.bench.plot import check_plot
+from runtime.bundle.errors import UsageError
+from training.process import tells_errors
 
 
 def read_curve(file: Path) -> tuple[list[int], list[float]]:
@@ -36,28 +37,24 @@ def read_curve(file: Path) -> tuple[list[int], list[float]]:
 @click.command(help=(__doc__ or "").split("\n", 1)[0])
 @click.argument("runs", nargs=-1, required=True, metavar="LABEL=LOG...")
 @click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Picture to write.")
+@tells_errors
 def main(runs: tuple[str, ...], output: Path) -> None:
-    try:
-        curves = {}
-        for run in runs:
-            label, equals, file = run.rpartition("=")
-            curves[label if equals else Path(file).parent.name] = read_curve(Path(file))
-        draw(curves, output)
-    except Eagle3Error as error:
-        click.echo("\n".join(render(error)), err=True)
-        sys.exit(error.exit_code)
+    check_plot(output)
+    curves = []
+    for run in runs:
+        label, _, file = run.rpartition("=")
+        curves.append((label or Path(file).resolve().parent.name, read_curve(Path(file))))
+    draw(curves, output)
 
 
-def draw(curves: dict[str, tuple[list[int], list[float]]], output: Path) -> None:
+def draw(curves: list[tuple[str, tuple[list[int], list[float]]]], output: Path) -> None:
     """One line for each run; tokens in millions on a logarithmic axis."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise HostError("the picture needs matplotlib", repair="pip install 'eagle3-aot[plot]'") from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for label, (tokens, lengths) in curves.items():
-        axes.plot([count / 1e6 for count in tokens], lengths, marker="o", label=label)
+    for label, (tokens, lengths) in curves:
+        axes.plot([count / 1e6 for count in tokens], lengths, marker="o", label=label.replace("$", r"\$"))
     axes.set(xscale="log", xlabel="answer tokens seen, millions", ylabel="acceptance length at K=3, held-out answers")
     axes.grid(alpha=0.3, which="both")
     axes.legend()

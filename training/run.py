@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,6 +15,7 @@ import click
 import torch
 from torch import Tensor
 
+from runtime.bundle.errors import UsageError
 from training.acceptance import measure
 from training.batch import collate
 from training.checkpoint import load_state, save_state, write_draft
@@ -35,19 +38,36 @@ class Run:
         draft_ids: Tensor,
         target_head: Tensor,
         dtype: torch.dtype,
+        facts: dict[str, str],
     ) -> None:
+        """Args:
+            facts: what else decides the outcome, such as digests of model and corpus: a run is gone on with only where
+                all of it is the same.
+
+        Raises:
+            ConfigError, UsageError: the folder holds another run, or a damaged one.
+        """
         self.folder, self.plan, self.config, self.draft, self.draft_ids = folder, plan, config, draft, draft_ids
         self.target_head, self.dtype = target_head, dtype
         self.id_of = torch.full((draft.config.vocab_size,), -1, dtype=torch.int64)
         self.id_of[draft_ids] = torch.arange(len(draft_ids))
         self.optimizer = Optimizer(draft, plan.learning_rate, plan.matrix_learning_rate)
         self.step, self.seen, self.seconds = 0, 0, 0.0
-        self.facts = json.loads(json.dumps({**asdict(plan), "config": config}))
+        ids = hashlib.sha256(draft_ids.numpy().tobytes()).hexdigest()
+        settings = {f"config.json {key}": value for key, value in config.items()}
+        whole = {**asdict(plan), **settings, **facts, "dtype": str(dtype), "draft ids": ids}
+        self.facts = json.loads(json.dumps(whole))
         folder.mkdir(parents=True, exist_ok=True)
         if (state := load_state(folder / "state.pt", self.facts)) is not None:
             draft.load_state_dict(state["draft"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.step, self.seen, self.seconds = state["step"], state["seen"], state["seconds"]
+        elif any(folder.glob("step-*")):
+            raise UsageError(
+                f"{folder} holds checkpoints of a run and not its state.pt",
+                repair="choose another --output, or remove the folder",
+            )
+        self._forget_later_entries()
 
     def save(self) -> None:
         save_state(
@@ -72,13 +92,16 @@ class Run:
         save_every: int,
     ) -> None:
         """Run to the plan's last step."""
-        tally, since = Tally(self.plan.unroll), time.perf_counter()
+        if self.step == self.plan.steps and not (self._checkpoint() / "model.safetensors").is_file():
+            self._check(held_out)  # interrupted just there
+        tally = Tally(self.plan.unroll)
         position, epoch = 0, 0
         todo = batches(sequences, self.plan, 0)
         while position + len(todo) <= self.step:
             position, epoch = position + len(todo), epoch + 1
             todo = batches(sequences, self.plan, epoch)
         while self.step < self.plan.steps:
+            started = time.perf_counter()
             if self.step - position >= len(todo):
                 position, epoch = position + len(todo), epoch + 1
                 todo = batches(sequences, self.plan, epoch)
@@ -90,19 +113,22 @@ class Run:
                 )
             loss.backward()  # type: ignore[no-untyped-call]
             norm = self.optimizer.step()
-            self.step += 1
+            if not math.isfinite(norm):
+                raise UsageError(
+                    f"the gradient of step {self.step + 1} is not finite",
+                    repair="lower --learning-rate and --matrix-learning-rate",
+                )
+            self.step, self.seen = self.step + 1, self.seen + batch.judged
+            self.seconds += time.perf_counter() - started
             last = self.step == self.plan.steps
             if self.step % report_every == 0 or last:
-                self.seconds += time.perf_counter() - since
-                since = time.perf_counter()
-                self.seen += tally.rows
                 self._progress(tally, norm)
                 tally = Tally(self.plan.unroll)
-            if self.step % save_every == 0 or last:
-                self.save()
+            # The checkpoint first: a state that was saved before it would never come back to make it
             if self.step % check_every == 0 or last:
                 self._check(held_out)
-                since = time.perf_counter()
+            if self.step % save_every == 0 or last:
+                self.save()
 
     def _progress(self, tally: Tally, norm: float) -> None:
         rates = [right / max(1, judged) for right, judged in zip(tally.right, tally.judged, strict=True)]
@@ -122,10 +148,21 @@ class Run:
         found = measure(self.draft, self.draft_ids, held_out, 3, self.dtype)
         length, rates = found.mean_acceptance_length, found.rates
         self._log({"step": self.step, "tokens": self.seen, "acceptance_length": length, "acceptance": rates})
-        folder = self.folder / f"step-{self.step:05d}"
+        folder = self._checkpoint()
         write_draft(folder, self.config, self.draft, self.draft_ids, torch.bfloat16)
         shares = " ".join(f"{rate:.3f}" for rate in rates)
         click.echo(f"{folder.name}: acceptance length {length:.3f} at K=3 ({shares})", err=True)
+
+    def _checkpoint(self) -> Path:
+        return self.folder / f"step-{self.step:05d}"
+
+    def _forget_later_entries(self) -> None:
+        """Cut the log at the step that the run goes on from: what came after it comes again."""
+        file = self.folder / "log.jsonl"
+        if file.is_file():
+            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if json.loads(line)["step"] <= self.step]
+            file.write_text("".join(kept), encoding="utf-8")
 
     def _log(self, entry: dict[str, Any]) -> None:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:

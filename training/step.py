@@ -20,7 +20,6 @@ class Tally:
     unroll: int
     loss: float = 0.0
     batches: int = 0
-    rows: int = 0
     right: list[int] = field(default_factory=list)
     judged: list[int] = field(default_factory=list)
 
@@ -38,7 +37,7 @@ def batch_loss(
     dtype: torch.dtype,
     tally: Tally,
 ) -> Tensor:
-    """The loss of one batch, a mean over its judged places.
+    """The loss of one batch: the unrolled steps' losses, weighted and summed, over the places of step 0.
 
     Args:
         draft_ids: [Vd] int64, the target's id of each draft id.
@@ -64,5 +63,4 @@ def batch_loss(
         tally.judged[step] += int((batch.choices[:, window] >= 0).sum())
     tally.loss += float(total.detach())
     tally.batches += 1
-    tally.rows += int((batch.choices[:, : batch.chains] >= 0).sum())
     return total

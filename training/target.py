@@ -213,7 +213,7 @@ class BatchTarget:
             shares = (logits[warm].float() / temperatures[warm, None]).softmax(-1).cumsum(-1)
             # By inverse distribution: one random number a row, where multinomial draws one for every token
             drawn = torch.rand(len(warm), 1, generator=generator) * shares[:, -1:]
-            chosen[warm] = torch.searchsorted(shares, drawn).flatten().clamp(max=logits.shape[-1] - 1)
+            chosen[warm] = torch.searchsorted(shares, drawn, right=True).flatten().clamp(max=logits.shape[-1] - 1)
         return greedy, chosen
 
 

@@ -1,4 +1,4 @@
-"""Acceptance measured on stored answers is what serving would count."""
+"""Walk measured on stored answers is what serving would count."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 
 from aot.reference import eagle3_greedy_chain
 from tests.training.toy import PROMPTS, Toy
-from training.acceptance import Acceptance, measure
+from training.acceptance import Walk, measure
 
 
 def test_a_walk_by_hand() -> None:
-    found = Acceptance(2)
+    found = Walk(2)
     # Five answer tokens: chains at places 0..3; the walk goes 0 (two right) -> 3 (one right of one) -> end
     hits = torch.tensor([[1, 1], [0, 0], [0, 1], [1, 1]], dtype=torch.bool)
     found.observe(hits, 5)
@@ -23,7 +23,7 @@ def test_a_walk_by_hand() -> None:
 
 
 def test_nothing_right_is_one_token_a_step() -> None:
-    found = Acceptance(3)
+    found = Walk(3)
     found.observe(torch.zeros(4, 3, dtype=torch.bool), 5)
     assert (found.steps, found.accepted, found.mean_acceptance_length) == (4, [0, 0, 0], 1.0)
 

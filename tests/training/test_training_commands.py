@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 from tests.training.toy import AUX, Toy
 from training import fit, generate, measure, plot
+from training.checkpoint import write_draft
 from training.corpus import cohort_path, write_cohort
 from training.process import LIMITS
 
@@ -72,8 +74,9 @@ def test_a_corpus_becomes_a_checkpoint_and_figures(place: Place, tmp_path: Path)
     figures = CliRunner().invoke(measure.main, [*common, *drafts, "-k", "2", "--kinds", "--json"])
     lines = [json.loads(line) for line in figures.output.splitlines()]
     assert [line["draft"] for line in lines] == drafts
-    assert list(lines[0]) == ["draft", "all", "a", "b", "c", "d", "e"]
-    assert lines[0]["all"]["acceptance_length"] == 1 + sum(lines[0]["all"]["acceptance"])
+    assert list(lines[0]["kinds"]) == ["a", "b", "c", "d", "e"]
+    total = lines[0]["total"]
+    assert total["acceptance_length"] == pytest.approx(1 + sum(total["acceptance"]))
     table = CliRunner().invoke(measure.main, [*common, drafts[0]])
     assert "acceptance length" in table.output
     drawn = CliRunner().invoke(plot.main, ["--output", str(tmp_path / "c.png"), f"all={tmp_path}/run/log.jsonl"])
@@ -85,7 +88,7 @@ def test_a_finished_run_has_nothing_left_to_do(place: Place, tmp_path: Path) -> 
     for _ in range(2):
         assert place.fit(tmp_path / "run", "--steps", "2", "--kinds", "3").exit_code == 0
     log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in log] == [2, 2]
+    assert [json.loads(line)["step"] for line in log] == [2, 2]  # one of progress, one of the checkpoint
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,7 @@ def test_a_finished_run_has_nothing_left_to_do(place: Place, tmp_path: Path) -> 
         (("--held-out", "10"), "the corpus is too small: expected more than 10 greedy answers, found 10"),
         (("--kinds", "6"), "the corpus has too few kinds of prompt: expected at most 4, found 6"),
         (("--set", "hidden"), "--set wants a key of config.json and its value"),
+        (("--set", "aux_layers=[0,1,2]"), "--set cannot change aux_layers, which target and corpus decide"),
     ],
 )
 def test_wrong_inputs_are_one_sentence(place: Place, tmp_path: Path, more: tuple[str, ...], sentence: str) -> None:
@@ -105,11 +109,44 @@ def test_wrong_inputs_are_one_sentence(place: Place, tmp_path: Path, more: tuple
     assert not (tmp_path / "run").exists()
 
 
+SHORT = ("--max-prompt", "16", "--max-tokens", "8")
+
+
 def test_a_model_without_tokenizer_is_one_sentence(place: Place, tmp_path: Path) -> None:
     arguments = ["--model", str(place.model), "--prompts", "nowhere.jsonl", "--output", str(tmp_path / "c")]
-    failed = CliRunner().invoke(generate.main, [*arguments, "--dtype", "float32", "--aux-layers", "1,2"])
+    failed = CliRunner().invoke(generate.main, [*arguments, "--dtype", "float32", "--aux-layers", "1,2", *SHORT])
     assert failed.exit_code == 2
     assert "has no tokenizer" in failed.output
+
+
+def test_a_draft_of_other_auxiliary_layers_is_not_measured(place: Place, toy: Toy, tmp_path: Path) -> None:
+    config = {**toy.draft_json, "aux_layers": [0, 1, 2]}
+    write_draft(tmp_path / "draft", config, toy.draft, toy.draft_ids, torch.bfloat16)
+    common = ["--model", str(place.model), "--corpus", str(place.corpus)]
+    failed = CliRunner().invoke(measure.main, [*common, str(tmp_path / "draft")])
+    assert failed.exit_code == 2
+    assert "reads other auxiliary layers than the corpus holds: expected [1, 2, 3], found [0, 1, 2]" in failed.output
+
+
+def test_a_corpus_of_sampled_answers_is_not_measured(place: Place, toy: Toy, tmp_path: Path) -> None:
+    write_draft(tmp_path / "draft", toy.draft_json, toy.draft, toy.draft_ids, torch.bfloat16)
+    (tmp_path / "warm").mkdir()
+    write_cohort(cohort_path(tmp_path / "warm", 0), toy.answers(), list("abcde"), [1.0] * 5, {"aux_layers": list(AUX)})
+    common = ["--model", str(place.model), "--corpus", str(tmp_path / "warm")]
+    failed = CliRunner().invoke(measure.main, [*common, str(tmp_path / "draft")])
+    assert "warm holds no greedy answers" in failed.output
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    failed = place.fit(tmp_path / "file" / "run", "--steps", "1")
+    assert failed.exit_code == 2
+    assert "cannot be read or written: found Not a directory" in failed.output
+
+
+def test_a_picture_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    failed = CliRunner().invoke(plot.main, ["--output", str(tmp_path / "c.abc"), "log.jsonl"])
+    assert "names no kind of picture" in failed.output
 
 
 def test_no_log_is_no_curve(tmp_path: Path) -> None:

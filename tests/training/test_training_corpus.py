@@ -10,18 +10,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from runtime.bundle.errors import ConfigError, UsageError
 from tests.training.toy import PROMPTS, Toy
+from training.checkpoint import write_draft
 from training.conversations import Conversation, read_conversations
-from training.corpus import cohort_path, open_corpus, write_cohort
+from training.corpus import check_corpus, cohort_path, digest, open_corpus, write_cohort
 from training.generate import Settings, alike, generate, parse_aux_layers
 from training.plan import Plan, batches, first_tokens, of_kinds, split
 from training.target import BatchTarget
 from training.vocabulary import count_tokens, coverage, most_frequent
 
 SETTINGS = Settings(seed=0, cohort=4, max_tokens=5, max_prompt=20, sampled=0.5, temperatures=(1.0,), aux_layers=(1, 2))
+
+
+MODEL = {"model": "toy", "dtype": "float32"}
 
 
 class Letters:
@@ -39,7 +43,7 @@ class Letters:
 
 
 def answer_all(toy: Toy, conversations: list[Conversation], folder: Path, settings: Settings = SETTINGS) -> int:
-    return generate(toy.target, toy.config, Letters(), iter(conversations), folder, settings, 10_000)  # type: ignore[arg-type]
+    return generate(toy.target, toy.config, Letters(), iter(conversations), folder, settings, 10_000, MODEL)  # type: ignore[arg-type]
 
 
 def test_a_cohort_reads_back_as_it_was_written(toy: Toy, tmp_path: Path) -> None:
@@ -94,6 +98,53 @@ def test_a_corpus_of_other_settings_is_not_gone_on_with(toy: Toy, tmp_path: Path
         answer_all(toy, [Conversation("k", ("a",))], tmp_path, other)
 
 
+def test_other_prompts_do_not_go_on_with_a_corpus(toy: Toy, tmp_path: Path) -> None:
+    answer_all(toy, [Conversation("k", ("a",))], tmp_path)
+    for others in ([Conversation("k", ("b",))], [Conversation("k", ("a",)), Conversation("k", ("c",))]):
+        with pytest.raises(UsageError, match=r"cohort-00000.safetensors of .* answers other prompts"):
+            answer_all(toy, others, tmp_path)
+
+
+def test_a_corpus_must_be_of_the_target_and_of_one_make(toy: Toy, tmp_path: Path) -> None:
+    answer_all(toy, [Conversation("k", ("a" * i,)) for i in range(1, 9)], tmp_path)
+    cohorts = open_corpus(tmp_path)
+    # The toy's states are of three layers, the settings name two
+    for cohort in cohorts:
+        cohort.settings["aux_layers"] = [1, 2, 3]
+    assert check_corpus(cohorts, toy.config, "toy") == (1, 2, 3)
+    with pytest.raises(ConfigError, match=r"not of this target: expected features of 96, .* model other, found"):
+        check_corpus(cohorts, toy.config, "other")
+    with pytest.raises(ConfigError, match=r"ids below 3, model toy, found features of 96, an id \d+"):
+        check_corpus(cohorts, replace(toy.config, vocab_size=3), "toy")
+    cohorts[1].settings["aux_layers"] = [0, 1, 2]
+    with pytest.raises(ConfigError, match=r"different aux_layers: expected \[1, 2, 3\], found \[0, 1, 2\]"):
+        check_corpus(cohorts, toy.config, "toy")
+
+
+def test_lengths_that_the_tensors_do_not_bear_out_are_damage(toy: Toy, tmp_path: Path) -> None:
+    path = cohort_path(tmp_path, 0)
+    write_cohort(path, toy.answers(), list("abcde"), [0.0] * 5, {})
+    tensors = load_file(path)
+    tensors["lengths"][0] += 1
+    save_file(tensors, path, metadata={"kinds": "[]", "settings": "{}"})
+    with pytest.raises(ConfigError, match=r"cannot be read: found \d+ tokens where the lengths say \d+"):
+        open_corpus(tmp_path)
+
+
+def test_what_is_written_has_the_permissions_of_any_new_file(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    write_cohort(cohort_path(tmp_path, 0), toy.answers(), list("abcde"), [0.0] * 5, {})
+    write_draft(tmp_path, toy.draft_json, toy.draft, toy.draft_ids, torch.bfloat16)
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+def test_a_digest_tells_corpora_apart(toy: Toy) -> None:
+    greedy, sampled = toy.sequences(), toy.sequences(temperature=1.0)
+    assert digest(greedy) == digest(toy.sequences())
+    assert len({digest(greedy), digest(sampled), digest(greedy[:-1]), digest(greedy[::-1])}) == 4
+
+
 def test_a_cohort_is_cut_where_its_prompts_grow_by_half() -> None:
     assert alike([10, 12, 31, 31, 32, 70, 200]) == [slice(0, 4), slice(4, 5), slice(5, 6), slice(6, 7)]
     assert alike([40] * 5) == [slice(0, 5)]
@@ -134,7 +185,7 @@ def test_a_conversation_ends_with_its_last_turn() -> None:
 
 @pytest.mark.parametrize("text", ["3,2", "1,x", "", "2,2", "1,9"])
 def test_aux_layers_that_do_not_fit_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--aux-layers does not fit the target: expected different ascending"):
+    with pytest.raises(UsageError, match=r"--aux-layers does not fit the target: expected different .* from 0 to 8"):
         parse_aux_layers(text, 8)
 
 

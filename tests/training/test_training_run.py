@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from aot.checkpoint.draft import load_draft_weights, read_draft_config
 from aot.checkpoint.source import ModelSource
-from runtime.bundle.errors import UsageError
+from runtime.bundle.errors import ConfigError, UsageError
 from tests.training.toy import AUX, Toy
 from training.acceptance import measure
 from training.batch import collate
@@ -23,9 +25,9 @@ from training.step import Tally, batch_loss
 PLAN = Plan(steps=6, unroll=3, tokens_per_step=24, learning_rate=2e-3, matrix_learning_rate=2e-3)
 
 
-def make_run(toy: Toy, folder: Path, plan: Plan = PLAN) -> Run:
+def make_run(toy: Toy, folder: Path, plan: Plan = PLAN, **facts: str) -> Run:
     draft = copy.deepcopy(toy.draft)
-    return Run(folder, plan, toy.draft_json, draft, toy.draft_ids, toy.draft_head, torch.float32)
+    return Run(folder, plan, toy.draft_json, draft, toy.draft_ids, toy.draft_head, torch.float32, facts)
 
 
 def train(run: Run, toy: Toy, *, save_every: int = 100) -> None:
@@ -68,37 +70,93 @@ def test_a_batchs_loss_is_the_weighted_cross_entropy_of_every_unrolled_step(toy:
     assert tally.judged[0] == sum(sequence.answer_length - 1 for sequence in sequences)
 
 
-def test_an_interrupted_run_ends_where_a_whole_one_does(toy: Toy, tmp_path: Path) -> None:
-    whole = make_run(toy, tmp_path / "whole")
-    train(whole, toy)
-    first = make_run(toy, tmp_path / "parts")
-    batch_count = 0
+class Stopped(Exception):
+    """The process died."""
 
-    class Stopped(Exception):
-        pass
 
-    save = first.save
+def stopped_at(run: Run, toy: Toy, method: str, *, after: bool) -> None:
+    """Train until `method` is called for the first time, and die before or after it ran."""
+    whole = getattr(run, method)
 
-    def save_then_stop() -> None:
-        nonlocal batch_count
-        save()
-        batch_count += 1
+    def die(*args: object) -> None:
+        if after:
+            whole(*args)
         raise Stopped
 
-    first.save = save_then_stop  # type: ignore[method-assign]
+    setattr(run, method, die)
     with pytest.raises(Stopped):
-        train(first, toy, save_every=3)
+        train(run, toy, save_every=4)
+
+
+@pytest.mark.parametrize(
+    ("method", "after", "resumed_at"), [("save", True, 4), ("save", False, 0), ("_check", False, 4)]
+)
+def test_an_interrupted_run_ends_where_a_whole_one_does(
+    toy: Toy, tmp_path: Path, method: str, after: bool, resumed_at: int
+) -> None:
+    whole = make_run(toy, tmp_path / "whole")
+    train(whole, toy, save_every=4)
+    stopped_at(make_run(toy, tmp_path / "parts"), toy, method, after=after)
     second = make_run(toy, tmp_path / "parts")
-    assert second.step == 3
-    train(second, toy)
+    assert second.step == resumed_at
+    train(second, toy, save_every=4)
     for (name, left), right in zip(whole.draft.named_parameters(), second.draft.parameters(), strict=True):
         assert torch.equal(left, right), name
+    logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "parts")]
+    entries = [[{**json.loads(line), "seconds": 0} for line in log] for log in logs]
+    assert entries[0] == entries[1]
+    for name in ("whole", "parts"):
+        assert (tmp_path / name / "step-00006" / "model.safetensors").is_file()
 
 
-def test_a_run_of_other_settings_is_not_gone_on_with(toy: Toy, tmp_path: Path) -> None:
+def test_the_last_checkpoint_is_made_even_if_the_state_was_saved_before(toy: Toy, tmp_path: Path) -> None:
+    run = make_run(toy, tmp_path)
+    train(run, toy)
+    shutil.rmtree(tmp_path / "step-00006")
+    train(make_run(toy, tmp_path), toy)
+    assert (tmp_path / "step-00006" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"plan": Plan(steps=6, unroll=2, tokens_per_step=24)}, r"another unroll: expected 2, found 3"),
+        ({"model": "b"}, r"another model: expected b, found a"),
+    ],
+)
+def test_a_run_of_other_settings_is_not_gone_on_with(
+    toy: Toy, tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    plan = Plan(steps=6, unroll=3, tokens_per_step=24)
+    make_run(toy, tmp_path, plan, model="a").save()
+    make_run(toy, tmp_path, plan, model="a")
+    with pytest.raises(UsageError, match=sentence):
+        make_run(toy, tmp_path, **{"plan": plan, "model": "a", **change})
+
+
+def test_another_draft_vocabulary_is_another_run(toy: Toy, tmp_path: Path) -> None:
     make_run(toy, tmp_path).save()
-    with pytest.raises(UsageError, match=r"another unroll: expected 2, found 3"):
-        make_run(toy, tmp_path, Plan(steps=6, unroll=2, tokens_per_step=24, matrix_learning_rate=2e-3))
+    toy.draft_ids[3] += 1
+    with pytest.raises(UsageError, match="another draft ids"):
+        make_run(toy, tmp_path)
+
+
+def test_a_damaged_state_and_checkpoints_without_one_are_told(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "state.pt").write_bytes(b"PK")
+    with pytest.raises(ConfigError, match=r"state.pt is damaged"):
+        make_run(toy, tmp_path / "a")
+    (tmp_path / "b" / "step-00002").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"checkpoints of a run and not its state"):
+        make_run(toy, tmp_path / "b")
+
+
+def test_rates_that_blow_up_are_told(toy: Toy, tmp_path: Path) -> None:
+    run = make_run(toy, tmp_path)
+    with torch.no_grad():
+        run.draft.fc.weight[0, 0] = float("inf")
+    with pytest.raises(UsageError, match=r"the gradient of step 1 is not finite"):
+        train(run, toy)
 
 
 def test_a_written_draft_loads_through_the_builders_ordinary_path(toy: Toy, tmp_path: Path) -> None:
@@ -110,9 +168,8 @@ def test_a_written_draft_loads_through_the_builders_ordinary_path(toy: Toy, tmp_
     for name, weight in toy.draft.export().items():
         assert torch.equal(weights[name], weight.to(torch.bfloat16)), name
     assert (weights["d2t"] + torch.arange(16)).tolist() == toy.draft_ids.tolist()
-    draft, ids, raw = read_draft(tmp_path, toy.config, toy.weights["model.embed_tokens.weight"])
+    draft, ids = read_draft(tmp_path, toy.config, toy.weights["model.embed_tokens.weight"])
     assert ids.tolist() == toy.draft_ids.tolist()
-    assert raw == toy.draft_json
     features = toy.sequences()[0].features
     with torch.no_grad():
         expected = toy.draft.fc(features * toy.draft.feature_scale)
