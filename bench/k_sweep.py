@@ -9,6 +9,7 @@ is acceptance, and this tells speed. The bundles lie in a temporary folder; thei
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, not as a module
 
-from bench.commands import BenchError, build, measure
+from bench.commands import BenchError, build
 from bench.machine import describe, load_average
+from runtime.bench.choose import parse_counts
+from runtime.bench.plot import check_plot
 from runtime.bundle.errors import Eagle3Error, render
 
 
@@ -89,47 +92,70 @@ def draw(rows: list[Row], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
+def bench(bundle: Path, prompts: Path, max_tokens: int, limit: int | None) -> dict[str, Any]:
+    """What `eagle3-run bench --json` says of a bundle; a text that differs is a result too.
+
+    Raises:
+        BenchError: it printed no result.
+    """
+    program = Path(sys.executable).with_name("eagle3-run")
+    command = [str(program), "bench", "--bundle", str(bundle), "--prompts", str(prompts), "--json"]
+    command += ["--max-tokens", str(max_tokens), *(["--limit", str(limit)] if limit else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        result: dict[str, Any] = json.loads(done.stdout)
+        if "results" in result:
+            return result
+    except ValueError:
+        pass
+    raise BenchError(f"{' '.join(command)} left with {done.returncode}: {done.stderr}{done.stdout}")
+
+
 @click.command(help=(__doc__ or "").split("\n", 1)[0])
 @click.option("--prompts", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--counts", default="1,2,3,4,5,6", show_default=True, help="Which K.")
-@click.option("--max-tokens", default=128, show_default=True)
-@click.option("--limit", type=int, help="Only so many prompts, evenly over kinds.")
+@click.option("-k", "counts", default="1-6", show_default=True, help="Which K, as 1-6 or 1,3.")
+@click.option("--max-tokens", default=128, show_default=True, type=click.IntRange(min=2))
+@click.option("--limit", type=click.IntRange(min=1), help="Only so many prompts, evenly over kinds.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the demo's YAML.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a picture.")
 @click.option("--json", "as_json", type=click.Path(path_type=Path), help="Write the rows as JSON.")
 def main(
-    prompts: Path, counts: str, max_tokens: int, limit: int | None, plot: Path | None, as_json: Path | None
+    prompts: Path,
+    counts: str,
+    max_tokens: int,
+    limit: int | None,
+    overrides: tuple[str, ...],
+    plot: Path | None,
+    as_json: Path | None,
 ) -> None:
-    click.echo(f"{describe()}\nload average before: {load_average()}", err=True)
-    rows = []
+    rows: list[Row] = []
+    code = 0
     try:
-        with TemporaryDirectory() as folder:
-            for k in [int(part) for part in counts.split(",")]:
+        wanted = parse_counts(counts)
+        if plot:
+            check_plot(plot)
+        click.echo(f"{describe()}\nload average before: {load_average()}", err=True)
+        for k in wanted:
+            with TemporaryDirectory() as folder:
                 bundle = Path(folder) / f"k{k}"
                 changes = [f"speculative_config.num_speculative_tokens={k}", "max_num_seqs=1", "buckets.num_seqs=[1]"]
-                build(bundle, changes)
-                command = [
-                    "eagle3-run",
-                    "bench",
-                    "--bundle",
-                    str(bundle),
-                    "--prompts",
-                    str(prompts.resolve()),
-                    "--json",
-                ]
-                command += ["--max-tokens", str(max_tokens), *(["--limit", str(limit)] if limit else [])]
-                rows.append(row(k, json.loads(measure(command).stdout)))
-                click.echo(f"K={k}: {rows[-1].length:.2f} tokens a step, {rows[-1].speedup:.2f}x", err=True)
+                build(bundle, [*changes, *overrides])
+                rows.append(row(k, bench(bundle, prompts, max_tokens, limit)))
+            click.echo(f"K={k}: {rows[-1].length:.2f} tokens a step, {rows[-1].speedup:.2f}x", err=True)
     except BenchError as error:
         click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        code = 1
     except Eagle3Error as error:
         click.echo("\n".join(render(error)), err=True)
-        sys.exit(error.exit_code)
-    click.echo(table(rows))
-    if as_json:
-        as_json.write_text(json.dumps([vars(one) for one in rows], indent=1) + "\n", encoding="utf-8")
-    if plot:
-        draw(rows, plot)
+        code = error.exit_code
+    # What was measured before an error is told all the same
+    if rows:
+        click.echo(table(rows))
+        if as_json:
+            as_json.write_text(json.dumps([vars(one) for one in rows], indent=1) + "\n", encoding="utf-8")
+        if plot:
+            draw(rows, plot)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -151,8 +151,15 @@ def _refuse_options_before(context: click.Context, subcommand: str) -> None:
             raise UsageError(
                 f"{option.opts[-1]} stands before {subcommand}",
                 expected=f"options of {subcommand} after it",
-                repair=f"eagle3-run {subcommand} {option.opts[-1]} ...",
+                repair=_moved(context, option.opts[-1], subcommand),
             )
+
+
+def _moved(context: click.Context, option: str, subcommand: str) -> str:
+    known = command.get_command(context, subcommand)
+    if known is not None and any(option in param.opts for param in known.params):
+        return f"eagle3-run {subcommand} {option} ..."
+    return f"leave it out: {subcommand} has no {option}"
 
 
 def _prompt_from_stdin() -> Prompt:

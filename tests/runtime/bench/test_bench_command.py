@@ -204,6 +204,13 @@ def test_help_of_bench_names_every_option(bench: Bench) -> None:
                 "hint: eagle3-run bench --bundle ...",
             ],
         ),
+        (
+            ["--prompt", "x", "bench"],
+            [
+                "error: --prompt stands before bench: expected options of bench after it.",
+                "hint: leave it out: bench has no --prompt",
+            ],
+        ),
         (["benhc"], ["error: No such command 'benhc'.", "hint: did you mean 'bench'?"]),
     ],
 )
