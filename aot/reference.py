@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from aot.checkpoint.draft import DraftConfig
-from aot.checkpoint.rope import inverse_frequencies
+from aot.checkpoint.rope import attention_factor, inverse_frequencies
 from aot.checkpoint.target import TargetConfig
 
 Weights = Mapping[str, torch.Tensor]
@@ -32,37 +32,62 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return weight * normed.to(x.dtype)
 
 
-def rotate(x: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
+def linear(x: torch.Tensor, weights: Weights, name: str) -> torch.Tensor:
+    """x times `name`.weight, and `name`.bias added where there is one."""
+    made = F.linear(x, weights[name + ".weight"])
+    return made + weights[name + ".bias"] if name + ".bias" in weights else made
+
+
+def rotate(x: torch.Tensor, frequencies: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
     """Rotary embedding of x [T, heads, head_dim] at positions 0..T-1, pairs (x[i], x[i + head_dim / 2])."""
     angles = torch.arange(len(x)).float()[:, None] * frequencies
-    cos, sin = angles.cos()[:, None, :], angles.sin()[:, None, :]
+    cos, sin = factor * angles.cos()[:, None, :], factor * angles.sin()[:, None, :]
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
 
 def causal_attention(
-    x: torch.Tensor, weights: Weights, prefix: str, config: TargetConfig | DraftConfig
+    x: torch.Tensor,
+    weights: Weights,
+    prefix: str,
+    config: TargetConfig | DraftConfig,
+    *,
+    window: int = 0,
+    longest: int = 0,
 ) -> torch.Tensor:
-    """Grouped-query attention of x [T, width], before the residual is added: [T, hidden]."""
+    """Grouped-query attention of x [T, width], before the residual is added: [T, hidden].
+
+    Projections have biases, and queries and keys a norm over each head, where `weights` says so.
+
+    Args:
+        window: how many tokens a row sees, itself among them; 0 means all before it.
+        longest: the length that rope is made for (`inverse_frequencies`).
+    """
     length, groups = len(x), config.num_heads // config.num_kv_heads
-    query = F.linear(x, weights[prefix + "q_proj.weight"]).view(length, config.num_heads, config.head_dim)
-    key = F.linear(x, weights[prefix + "k_proj.weight"]).view(length, config.num_kv_heads, config.head_dim)
-    value = F.linear(x, weights[prefix + "v_proj.weight"]).view(length, config.num_kv_heads, config.head_dim)
-    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-    query, key = rotate(query, frequencies), rotate(key, frequencies)
+    query = linear(x, weights, prefix + "q_proj").view(length, config.num_heads, config.head_dim)
+    key = linear(x, weights, prefix + "k_proj").view(length, config.num_kv_heads, config.head_dim)
+    value = linear(x, weights, prefix + "v_proj").view(length, config.num_kv_heads, config.head_dim)
+    if prefix + "q_norm.weight" in weights:
+        query = rms_norm(query, weights[prefix + "q_norm.weight"], config.rms_norm_eps)
+        key = rms_norm(key, weights[prefix + "k_norm.weight"], config.rms_norm_eps)
+    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling, length=longest)
+    factor = attention_factor(config.rope_scaling)
+    query, key = rotate(query, frequencies, factor), rotate(key, frequencies, factor)
     # Query head h reads key-value head h // groups.
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * config.head_dim**-0.5
-    future = torch.ones(length, length, dtype=torch.bool).triu(1)
-    shares = scores.float().masked_fill(future, float("-inf")).softmax(-1).to(x.dtype)
+    unseen = torch.ones(length, length, dtype=torch.bool).triu(1)
+    if window:
+        unseen |= torch.ones(length, length, dtype=torch.bool).tril(-window)
+    shares = scores.float().masked_fill(unseen, float("-inf")).softmax(-1).to(x.dtype)
     mixed = torch.einsum("hqk,khd->qhd", shares, value).reshape(length, -1)
-    return F.linear(mixed, weights[prefix + "o_proj.weight"])
+    return linear(mixed, weights, prefix + "o_proj")
 
 
 def mlp(x: torch.Tensor, weights: Weights, prefix: str) -> torch.Tensor:
     """down(silu(gate(x)) * up(x)), [T, hidden]."""
-    gate, up = (F.linear(x, weights[f"{prefix}{name}_proj.weight"]) for name in ("gate", "up"))
-    return F.linear(F.silu(gate) * up, weights[prefix + "down_proj.weight"])
+    gate, up = (linear(x, weights, f"{prefix}{name}_proj") for name in ("gate", "up"))
+    return linear(F.silu(gate) * up, weights, prefix + "down_proj")
 
 
 @torch.inference_mode()

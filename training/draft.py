@@ -114,7 +114,10 @@ class TrainableDraft(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self.register_buffer("feature_scale", torch.ones(config.num_aux * config.target_hidden_size))
         self._embedding = embedding
-        self._angles = rotary_table(config.max_position_embeddings + CHAIN_ROOM, config.head_dim, config.rope_theta)
+        longest = config.max_position_embeddings
+        self._angles = rotary_table(
+            longest + CHAIN_ROOM, config.head_dim, config.rope_theta, config.rope_scaling, length=longest
+        )
 
     @torch.no_grad()
     def set_feature_scale(self, scale: Tensor) -> None:

@@ -81,11 +81,10 @@ class BatchTarget:
                 for _ in range(c.num_layers)
             ]
             self.head = TargetHead(c.vocab_size, c.hidden_size, eps, self.dtype)
-        angles = rotary_table(max_length, c.head_dim, c.rope_theta)
+        angles = rotary_table(max_length, c.head_dim, c.rope_theta, c.rope_scaling)
         _filled(self.embed, {"embed_tokens.weight": embedding, "rotary.weight": angles})
         for index, layer in enumerate(self.layers):
-            prefix = f"model.layers.{index}."
-            _filled(layer, decoder_layer(lambda name, prefix=prefix: weights[prefix + name]))  # type: ignore[misc]
+            _filled(layer, decoder_layer(weights, f"model.layers.{index}."))
         head = weights.get("lm_head.weight", embedding)
         _filled(self.head, {"norm.weight": weights["model.norm.weight"], "lm_head.weight": head})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -12,6 +12,18 @@ from aot.models.layers import rotary_table
 
 # What a scope holds: weight name -> tensor
 Scope = dict[str, Tensor]
+
+# A decoder layer's modules in aot/models, each with the checkpoint's modules that it is made of
+_LAYER = {
+    "input_layernorm": ("input_layernorm",),
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attn.q_norm": ("self_attn.q_norm",),
+    "self_attn.k_norm": ("self_attn.k_norm",),
+    "self_attn.o_proj": ("self_attn.o_proj",),
+    "post_attention_layernorm": ("post_attention_layernorm",),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.down_proj": ("mlp.down_proj",),
+}
 
 
 def scopes(
@@ -25,10 +37,10 @@ def scopes(
     """
     t, d = geometry.target, geometry.draft
     embedding = target["model.embed_tokens.weight"]
-    angles = rotary_table(geometry.max_model_len, t.head_dim, t.rope_theta)
+    angles = rotary_table(geometry.max_model_len, t.head_dim, t.rope_theta, t.rope_scaling)
     yield "target.embed", {"embed_tokens.weight": embedding, "rotary.weight": angles}
     for i in range(t.num_layers):
-        yield f"target.layers.{i}", decoder_layer(lambda name, i=i: target[f"model.layers.{i}.{name}"])  # type: ignore[misc]
+        yield f"target.layers.{i}", decoder_layer(target, f"model.layers.{i}.")
     yield (
         "target.head",
         {
@@ -36,14 +48,14 @@ def scopes(
             "lm_head.weight": target.get("lm_head.weight", embedding),
         },
     )
-    layer = decoder_layer(lambda name: draft[f"midlayer.{name}"])
+    layer = decoder_layer(draft, "midlayer.")
     ids = torch.arange(d.draft_vocab_size, dtype=torch.int64) + draft["d2t"].to(torch.int64)
     yield (
         "draft",
         {
             **layer,
             "embed_tokens.weight": draft.get("embed_tokens.weight", embedding),
-            "rotary.weight": rotary_table(geometry.max_model_len, d.head_dim, d.rope_theta),
+            "rotary.weight": rotary_table(geometry.max_model_len, d.head_dim, d.rope_theta, d.rope_scaling),
             "hidden_norm.weight": draft["midlayer.hidden_norm.weight"],
             "fc.weight": draft["fc.weight"],
             "norm.weight": draft["norm.weight"],
@@ -53,13 +65,20 @@ def scopes(
     )
 
 
-def decoder_layer(get: Callable[[str], Tensor]) -> Scope:
-    qkv = torch.cat([get(f"self_attn.{name}_proj.weight") for name in "qkv"])
-    return {
-        "input_layernorm.weight": get("input_layernorm.weight"),
-        "self_attn.qkv_proj.weight": qkv,
-        "self_attn.o_proj.weight": get("self_attn.o_proj.weight"),
-        "post_attention_layernorm.weight": get("post_attention_layernorm.weight"),
-        "mlp.gate_up_proj.weight": torch.cat([get("mlp.gate_proj.weight"), get("mlp.up_proj.weight")]),
-        "mlp.down_proj.weight": get("mlp.down_proj.weight"),
-    }
+def decoder_layer(weights: Mapping[str, Tensor], prefix: str) -> Scope:
+    """One decoder layer's scope, query, key and value fused, gate and up fused.
+
+    Biases and the norms of queries and keys are taken where `weights` has them: which ones a model has was settled
+    when its checkpoint was read.
+
+    Args:
+        weights: by checkpoint names.
+        prefix: of the layer's names, such as "model.layers.7.".
+    """
+    scope: Scope = {}
+    for name, parts in _LAYER.items():
+        for kind in ("weight", "bias"):
+            found = [weights[key] for part in parts if (key := f"{prefix}{part}.{kind}") in weights]
+            if found:
+                scope[f"{name}.{kind}"] = torch.cat(found) if len(parts) > 1 else found[0]
+    return scope

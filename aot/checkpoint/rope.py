@@ -3,6 +3,16 @@
 transformers 4 writes `rope_theta` and `rope_scaling` (its type under `rope_type` or `type`); transformers 5
 puts both into `rope_parameters`. A config that says nothing means theta 10000 without scaling, which is what
 the trainers use. Target and draft each follow their own config, so their tables are separate.
+
+Besides the plain form there are four scalings, all known to make longer texts out of fewer trained positions:
+
+    linear    every frequency divided by `factor`
+    dynamic   a larger base, the larger the longer the text; plain up to the trained length
+    llama3    low frequencies divided by `factor`, high ones kept, a blend between
+    yarn      the same with other bounds, and cosines and sines multiplied by an attention factor
+
+Sources: arXiv:2309.00071 (yarn), Llama 3.1's published code, and for defaults and spelling transformers'
+modeling_rope_utils.
 """
 
 from __future__ import annotations
@@ -17,24 +27,38 @@ if TYPE_CHECKING:
     import torch
 
 DEFAULT_THETA = 10000.0
-LLAMA3_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+DEFAULT_POSITIONS = 2048
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
+
+# The keys of a scaling beside rope_type, as `read_rope` returns it
+Scaling = dict[str, Any]
 
 
-def read_rope(fields: Fields, *, supported: tuple[str, ...]) -> tuple[float, dict[str, Any] | None, bool]:
+def read_rope(
+    fields: Fields, *, supported: tuple[str, ...] = ROPE_TYPES, max_positions: int | None = None
+) -> tuple[float, Scaling | None, bool]:
     """The base, the scaling and whether the config gave the base itself.
 
     Args:
         fields: the config.json.
         supported: rope types to accept, "default" among them; every other type is refused by name.
+        max_positions: the model's max_position_embeddings, for scalings that do not state the trained length
+            themselves; read from `fields` where None.
 
     Returns:
-        (theta, scaling, theta_given). `scaling` is None for the default type, else
-        `{"rope_type": "llama3", "factor": ..., ...}` with the numbers of `LLAMA3_KEYS`.
+        (theta, scaling, theta_given). `scaling` is None for the default type, else `{"rope_type": ...}` and
+        every number that its frequencies hang on, defaults filled in, so that nothing else needs to be known.
+
+    Raises:
+        ConfigError: the type is none of `supported`, heads are rotated in part or each layer in another way,
+            or a number is missing or wrong.
     """
     parameters, scaling = fields.mapping("rope_parameters"), fields.mapping("rope_scaling")
-    theta_from = fields if fields.has("rope_theta") else parameters
-    theta = theta_from.number("rope_theta", DEFAULT_THETA)
     described = scaling if scaling.raw else parameters
+    _refuse_by_layer(described)
+    # As in transformers 5: what stands beside the type goes before what stands alone
+    theta_from = next((place for place in (described, parameters) if place.has("rope_theta")), fields)
+    theta = theta_from.number("rope_theta", DEFAULT_THETA)
     kind = described.text("rope_type", described.text("type", "default"))
     if kind not in supported:
         raise ConfigError(
@@ -43,7 +67,7 @@ def read_rope(fields: Fields, *, supported: tuple[str, ...]) -> tuple[float, dic
             found=kind,
             repair="choose a model with a supported rope type",
         )
-    partial = (fields if fields.has("partial_rotary_factor") else parameters).number("partial_rotary_factor", 1.0)
+    partial = (fields if fields.has("partial_rotary_factor") else described).number("partial_rotary_factor", 1.0)
     if partial != 1.0:
         raise ConfigError(
             f"partial_rotary_factor of {fields.where} is not supported yet",
@@ -51,35 +75,136 @@ def read_rope(fields: Fields, *, supported: tuple[str, ...]) -> tuple[float, dic
             found=str(partial),
             repair="choose a model that rotates its whole heads",
         )
+    trained = max_positions or fields.integer("max_position_embeddings", DEFAULT_POSITIONS)
+    return theta, _scaling(kind, described, fields, trained), theta_from.has("rope_theta")
+
+
+def _refuse_by_layer(described: Fields) -> None:
+    nested = [key for key, value in described.raw.items() if isinstance(value, dict)]
+    if nested:
+        raise ConfigError(
+            f"{described.where} differs by kind of layer, which is not supported yet",
+            expected="one rope for all layers",
+            found=", ".join(nested),
+            repair="choose a model with one rope for all layers",
+        )
+
+
+def _scaling(kind: str, described: Fields, fields: Fields, max_positions: int) -> Scaling | None:
+    """The scaling of `kind`, complete. `max_positions` is what a config that names no trained length means."""
     if kind == "default":
-        return theta, None, theta_from.has("rope_theta")
-    return (
-        theta,
-        {"rope_type": kind, **{key: described.number(key) for key in LLAMA3_KEYS}},
-        theta_from.has("rope_theta"),
-    )
+        return None
+    original_from = fields if fields.has("original_max_position_embeddings") else described
+    original = original_from.integer("original_max_position_embeddings", max_positions)
+    if kind == "linear":
+        return {"rope_type": kind, "factor": described.number("factor")}
+    if kind == "dynamic":
+        # Its trained length is max_position_embeddings, whatever else is written
+        return {
+            "rope_type": kind,
+            "factor": described.number("factor"),
+            "original_max_position_embeddings": max_positions,
+        }
+    if kind == "llama3":
+        numbers = {key: described.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor")}
+        if numbers["low_freq_factor"] >= numbers["high_freq_factor"]:
+            raise ConfigError(
+                f"low_freq_factor of {described.where} is not below its high_freq_factor",
+                found=f"{numbers['low_freq_factor']} and {numbers['high_freq_factor']}",
+                repair="correct the config",
+            )
+        return {"rope_type": kind, **numbers, "original_max_position_embeddings": original}
+    factor = described.number("factor", max_positions / original)
+    return {
+        "rope_type": kind,
+        "factor": factor,
+        "original_max_position_embeddings": original,
+        "beta_fast": described.number("beta_fast", 32.0),
+        "beta_slow": described.number("beta_slow", 1.0),
+        "truncate": described.flag("truncate", True),
+        "attention_factor": described.number("attention_factor", _yarn_attention(described, factor)),
+    }
 
 
-def inverse_frequencies(head_dim: int, theta: float, scaling: dict[str, Any] | None) -> torch.Tensor:
-    """Inverse frequencies of one head, float32 [head_dim / 2], in radians per position.
+def _yarn_attention(described: Fields, factor: float) -> float:
+    """The attention factor of a yarn config that states none: the paper's 0.1 ln(factor) + 1, or the ratio of two
+    such terms where the config weighs them (DeepSeek's mscale and mscale_all_dim)."""
+
+    def term(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    if described.has("mscale") and described.has("mscale_all_dim"):
+        return term(described.number("mscale")) / term(described.number("mscale_all_dim"))
+    return term(1.0)
+
+
+def inverse_frequencies(
+    head_dim: int,
+    theta: float,
+    scaling: Scaling | None,
+    *,
+    length: int = 0,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Inverse frequencies of one head, [head_dim / 2], in radians per position.
 
     The angle of pair i at position p is p * inverse_frequencies[i]; pair i is (x[i], x[i + head_dim / 2]),
-    the NeoX layout. "llama3" scaling keeps the short wavelengths, divides the long ones by `factor`, and
-    blends those between `original / high_freq_factor` and `original / low_freq_factor` positions (Llama 3.1's
-    published rule).
+    the NeoX layout.
+
+    Args:
+        scaling: as `read_rope` returns it.
+        length: how long a text may become, in tokens; only "dynamic" asks. Up to its trained length it is the
+            plain form, and beyond it the frequencies are those that transformers has for a text of `length`
+            tokens, at all positions.
+        dtype: to compute in and to return; float32 where None.
     """
     import torch
 
-    frequencies = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
-    if scaling is None:
-        return frequencies
-    if scaling["rope_type"] != "llama3":
-        raise ConfigError(f"rope type {scaling['rope_type']!r} is not supported yet", expected="default or llama3")
-    factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
-    original = scaling["original_max_position_embeddings"]
-    wavelengths = 2 * math.pi / frequencies
-    # 1 for wavelengths that fit `high` times into the original context, 0 for those that fit fewer than `low`
-    # times.
-    kept = ((original / wavelengths - low) / (high - low)).clamp(0.0, 1.0)
-    blended: torch.Tensor = (1 - kept) * frequencies / factor + kept * frequencies
-    return blended
+    dtype = dtype or torch.float32
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(dtype) / head_dim
+    kind = scaling["rope_type"] if scaling else "default"
+    if scaling and kind == "dynamic":
+        original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+        grown = factor * max(length, original) / original - (factor - 1)
+        theta = theta * grown ** (head_dim / (head_dim - 2))
+    frequencies: torch.Tensor = 1.0 / (theta**exponents)
+    if scaling and kind == "linear":
+        frequencies = frequencies / scaling["factor"]
+    if scaling and kind in ("llama3", "yarn"):
+        kept = (_llama3_kept if kind == "llama3" else _yarn_kept)(frequencies, theta, scaling)
+        frequencies = (1 - kept) * frequencies / scaling["factor"] + kept * frequencies
+    return frequencies
+
+
+def attention_factor(scaling: Scaling | None) -> float:
+    """What cosines and sines are multiplied by; 1 for every scaling but yarn."""
+    return float(scaling["attention_factor"]) if scaling and scaling["rope_type"] == "yarn" else 1.0
+
+
+def _llama3_kept(frequencies: torch.Tensor, theta: float, scaling: Scaling) -> torch.Tensor:
+    """How much of each frequency is kept: 1 for wavelengths that fit `high` times into the trained length, 0 for
+    those that fit fewer than `low` times."""
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    turns: torch.Tensor = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    return ((turns - low) / (high - low)).clamp(0.0, 1.0)
+
+
+def _yarn_kept(frequencies: torch.Tensor, theta: float, scaling: Scaling) -> torch.Tensor:
+    """How much of each frequency is kept: 1 for pairs that turn `beta_fast` times or more over the trained length, 0
+    for those that turn `beta_slow` times or fewer, and along the pairs' index a straight line between."""
+    import torch
+
+    dim = 2 * len(frequencies)
+
+    def pair_that_turns(times: float) -> float:
+        length = scaling["original_max_position_embeddings"] / (times * 2 * math.pi)
+        return dim * math.log(length) / (2 * math.log(theta))
+
+    first, last = pair_that_turns(scaling["beta_fast"]), pair_that_turns(scaling["beta_slow"])
+    if scaling["truncate"]:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    # Of no width, the line would divide by zero
+    width = last - first or 0.001
+    index = torch.arange(dim // 2, dtype=frequencies.dtype)
+    return 1 - ((index - first) / width).clamp(0, 1)

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from aot.checkpoint.rope import Scaling, attention_factor, inverse_frequencies
+
 
 def empty_parameter(*shape: int, dtype: torch.dtype) -> nn.Parameter:
     """A weight that is filled later, from a checkpoint or with random numbers."""
@@ -35,14 +37,16 @@ class RMSNorm(nn.Module):
 
 
 class Linear(nn.Module):
-    """y = x W^T, weight [out, in], no bias."""
+    """y = x W^T, weight [out, in]; with `bias`, + bias [out], rounded once more: the product is the same GEMM."""
 
-    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype) -> None:
+    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype, bias: bool = False) -> None:
         super().__init__()
         self.weight = empty_parameter(outputs, inputs, dtype=dtype)
+        self.bias = empty_parameter(outputs, dtype=dtype) if bias else None
 
     def forward(self, rows: Tensor) -> Tensor:
-        return F.linear(rows, self.weight)
+        made = F.linear(rows, self.weight)
+        return made if self.bias is None else made + self.bias
 
 
 class Table(nn.Module):
@@ -56,11 +60,20 @@ class Table(nn.Module):
         return self.weight[index.long()]
 
 
-def rotary_table(positions: int, head_dim: int, theta: float) -> Tensor:
-    """cos and sin of every position, [positions, D] float32: D/2 cosines, then D/2 sines (default RoPE)."""
-    inverse = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim))
+def rotary_table(
+    positions: int, head_dim: int, theta: float, scaling: Scaling | None = None, *, length: int | None = None
+) -> Tensor:
+    """cos and sin of every position, [positions, D] float32: D/2 cosines, then D/2 sines.
+
+    Args:
+        scaling: as `aot.checkpoint.rope.read_rope` returns it. yarn's attention factor is in the table.
+        length: how long a text may become, for a scaling that asks; `positions` where None.
+    """
+    longest = positions if length is None else length
+    inverse = inverse_frequencies(head_dim, theta, scaling, length=longest, dtype=torch.float64)
     angles = torch.outer(torch.arange(positions, dtype=torch.float64), inverse)
-    return torch.cat([angles.cos(), angles.sin()], dim=-1).float()
+    turned = torch.cat([angles.cos(), angles.sin()], dim=-1)
+    return (turned * attention_factor(scaling)).float()
 
 
 def rotate(heads: Tensor, angles: Tensor) -> Tensor:
@@ -85,18 +98,20 @@ def write_kv(pool: Tensor, slot_mapping: Tensor, rows: Tensor) -> None:
 
 
 def paged_attention(
-    query: Tensor, key_pool: Tensor, value_pool: Tensor, block_table: Tensor, positions: Tensor
+    query: Tensor, key_pool: Tensor, value_pool: Tensor, block_table: Tensor, positions: Tensor, window: int = 0
 ) -> Tensor:
     """Causal attention of each row over its request's context.
 
-    A row at position p sees the context's entries 0..p. Every row sees at least one (its own), so no softmax is empty,
-    and padding rows, at position 0, see entry 0 of whatever block their table names.
+    A row at position p sees the context's entries 0..p, or with a window of W only the last W of them. Every row sees
+    at least one (its own), so no softmax is empty, and padding rows, at position 0, see entry 0 of whatever block their
+    table names.
 
     Args:
         query: [T, N, D].
         key_pool, value_pool: [blocks, S, G, D], this pass's rows already written.
         block_table: [R, B] int32; entries past a request's length name any block, the null block 0 by convention.
         positions: [T] int32.
+        window: tokens that a row sees, itself among them; 0 means all. As transformers counts a sliding window.
 
     Returns:
         [T, N * D] in the model's dtype. Scores and softmax are float32.
@@ -115,6 +130,8 @@ def paged_attention(
     scores = scores.float().view(requests, kv_heads, per_request, group, context) * head_dim**-0.5
     entries = torch.arange(context, device=positions.device, dtype=torch.int32)
     hidden = entries[None, None, :] > positions.view(requests, per_request, 1)
+    if window:
+        hidden = hidden | (entries[None, None, :] <= positions.view(requests, per_request, 1) - window)
     scores = scores.masked_fill(hidden[:, None, :, None, :], float("-inf"))
     weights = torch.softmax(scores, dim=-1).to(query.dtype).view(requests * kv_heads, per_request * group, context)
     mixed = torch.bmm(weights, values.permute(0, 2, 1, 3).reshape(requests * kv_heads, context, head_dim))
@@ -123,13 +140,36 @@ def paged_attention(
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with a fused QKV projection over a paged KV pool. No biases."""
+    """Grouped-query attention with a fused QKV projection over a paged KV pool.
 
-    def __init__(self, inputs: int, hidden: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+    Args:
+        inputs, hidden: widths of what the layer reads and writes.
+        qkv_bias, o_bias: biases of the projections.
+        qk_norm_eps: above 0, queries and keys are normed over each head before they are rotated (Qwen3), with
+            weights `q_norm.weight` and `k_norm.weight`, [D] each.
+        window: as in `paged_attention`.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        *,
+        qkv_bias: bool = False,
+        o_bias: bool = False,
+        qk_norm_eps: float = 0.0,
+        window: int = 0,
+    ) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-        self.qkv_proj = Linear(inputs, (heads + 2 * kv_heads) * head_dim, dtype)
-        self.o_proj = Linear(heads * head_dim, hidden, dtype)
+        self.heads, self.kv_heads, self.head_dim, self.window = heads, kv_heads, head_dim, window
+        self.qkv_proj = Linear(inputs, (heads + 2 * kv_heads) * head_dim, dtype, qkv_bias)
+        self.q_norm = RMSNorm(head_dim, qk_norm_eps, dtype) if qk_norm_eps else None
+        self.k_norm = RMSNorm(head_dim, qk_norm_eps, dtype) if qk_norm_eps else None
+        self.o_proj = Linear(heads * head_dim, hidden, dtype, o_bias)
 
     def forward(
         self,
@@ -148,20 +188,23 @@ class Attention(nn.Module):
         query = fused[:, :split].view(count, self.heads, self.head_dim)
         key = fused[:, split : split + width].view(count, self.kv_heads, self.head_dim)
         value = fused[:, split + width :].view(count, self.kv_heads, self.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
         write_kv(key_pool, slot_mapping, rotate(key, angles))
         write_kv(value_pool, slot_mapping, value)
         query = rotate(query, angles)
-        return self.o_proj(paged_attention(query, key_pool, value_pool, block_table, positions))  # type: ignore[no-any-return]
+        mixed = paged_attention(query, key_pool, value_pool, block_table, positions, self.window)
+        return self.o_proj(mixed)  # type: ignore[no-any-return]
 
 
 class MLP(nn.Module):
-    """SwiGLU with gate and up fused, [T, H] -> [T, H]."""
+    """SwiGLU with gate and up fused, [T, H] -> [T, H]; with `bias`, all three projections have one."""
 
-    def __init__(self, hidden: int, intermediate: int, dtype: torch.dtype) -> None:
+    def __init__(self, hidden: int, intermediate: int, dtype: torch.dtype, bias: bool = False) -> None:
         super().__init__()
         self.intermediate = intermediate
-        self.gate_up_proj = Linear(hidden, 2 * intermediate, dtype)
-        self.down_proj = Linear(intermediate, hidden, dtype)
+        self.gate_up_proj = Linear(hidden, 2 * intermediate, dtype, bias)
+        self.down_proj = Linear(intermediate, hidden, dtype, bias)
 
     def forward(self, rows: Tensor) -> Tensor:
         fused = self.gate_up_proj(rows)

@@ -1,4 +1,4 @@
-"""The Llama target, cut where graphs are cut: embed, layer, heads.
+"""The target, a Llama or one of its relatives, cut where graphs are cut: embed, layer, heads.
 
 `embed` looks up tokens and rotary angles, `layer` is run once per decoder layer, and the head that ends a graph turns
 hidden states into what the loop reads: the next token of a prompt, or the accepted tokens of a verify pass. The
@@ -26,7 +26,11 @@ class TargetEmbed(nn.Module):
 
 
 class TargetLayer(nn.Module):
-    """One decoder layer: hidden [T, H] -> hidden [T, H], its KV pools updated in place."""
+    """One decoder layer: hidden [T, H] -> hidden [T, H], its KV pools updated in place.
+
+    What sets a family's layers apart from Llama's are arguments: biases of the projections, a norm over each query and
+    key head, a window of that many tokens (0: none).
+    """
 
     def __init__(
         self,
@@ -37,10 +41,26 @@ class TargetLayer(nn.Module):
         head_dim: int,
         eps: float,
         dtype: torch.dtype,
+        *,
+        qkv_bias: bool = False,
+        o_bias: bool = False,
+        qk_norm: bool = False,
+        window: int = 0,
     ) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(hidden, eps, dtype)
-        self.self_attn = Attention(hidden, hidden, heads, kv_heads, head_dim, dtype)
+        self.self_attn = Attention(
+            hidden,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            dtype,
+            qkv_bias=qkv_bias,
+            o_bias=o_bias,
+            qk_norm_eps=eps if qk_norm else 0.0,
+            window=window,
+        )
         self.post_attention_layernorm = RMSNorm(hidden, eps, dtype)
         self.mlp = MLP(hidden, intermediate, dtype)
 

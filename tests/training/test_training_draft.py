@@ -40,7 +40,7 @@ class Served:
         self.initial = DraftInitial(feature_size=3 * c.target_hidden_size, dtype=torch.float32, **facts)
         self.recurrent = DraftRecurrent(dtype=torch.float32, **facts)
         scope: Mapping[str, Tensor] = {
-            **decoder_layer(lambda name: weights[f"midlayer.{name}"]),
+            **decoder_layer(weights, "midlayer."),
             "embed_tokens.weight": toy.weights["model.embed_tokens.weight"],
             "rotary.weight": rotary_table(c.max_position_embeddings, c.head_dim, c.rope_theta),
             "hidden_norm.weight": weights["midlayer.hidden_norm.weight"],
