@@ -207,4 +207,5 @@ def _yarn_kept(frequencies: torch.Tensor, theta: float, scaling: Scaling) -> tor
     # Of no width, the line would divide by zero
     width = last - first or 0.001
     index = torch.arange(dim // 2, dtype=frequencies.dtype)
-    return 1 - ((index - first) / width).clamp(0, 1)
+    divided: torch.Tensor = ((index - first) / width).clamp(0, 1)
+    return 1 - divided
