@@ -2,7 +2,7 @@
 
 No pages, no cache, no batch: each function takes a whole token sequence and recomputes all of it. One
 sequence of T tokens is [T, hidden]; heads are [T, heads, head_dim]. Numerics are those of Hugging Face's
-Llama where they matter: the residual is added in the model's dtype, RMSNorm runs in float32 on the rounded
+models where they matter: the residual is added in the model's dtype, RMSNorm runs in float32 on the rounded
 sum and is cast before its weight is multiplied, softmax runs in float32. Rotation runs in float32 and is cast
 once.
 
@@ -110,7 +110,7 @@ def target_forward(
     for layer in range(config.num_layers):
         prefix, eps = f"model.layers.{layer}.", config.rms_norm_eps
         normed = rms_norm(stream, weights[prefix + "input_layernorm.weight"], eps)
-        stream = stream + causal_attention(normed, weights, prefix + "self_attn.", config)
+        stream = stream + causal_attention(normed, weights, prefix + "self_attn.", config, window=config.window(layer))
         normed = rms_norm(stream, weights[prefix + "post_attention_layernorm.weight"], eps)
         stream = stream + mlp(normed, weights, prefix + "mlp.")
         entering.append(stream)

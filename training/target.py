@@ -76,9 +76,19 @@ class BatchTarget:
             self.embed = TargetEmbed(c.vocab_size, c.hidden_size, max_length, c.head_dim, self.dtype)
             self.layers = [
                 TargetLayer(
-                    c.hidden_size, c.intermediate_size, c.num_heads, c.num_kv_heads, c.head_dim, eps, self.dtype
+                    c.hidden_size,
+                    c.intermediate_size,
+                    c.num_heads,
+                    c.num_kv_heads,
+                    c.head_dim,
+                    eps,
+                    self.dtype,
+                    qkv_bias=c.qkv_bias,
+                    o_bias=c.o_bias,
+                    qk_norm=c.qk_norm,
+                    window=c.window(index),
                 )
-                for _ in range(c.num_layers)
+                for index in range(c.num_layers)
             ]
             self.head = TargetHead(c.vocab_size, c.hidden_size, eps, self.dtype)
         angles = rotary_table(max_length, c.head_dim, c.rope_theta, c.rope_scaling)
@@ -94,25 +104,26 @@ class BatchTarget:
         c, context = self.config, caches[0][0].shape[2]
         flat = positions.reshape(-1)
         hidden, angles = self.embed(tokens.reshape(-1), flat)
-        entries = torch.arange(context)
-        visible = entries[None, None, :] <= positions[:, :, None]  # [R, T, context]
-        # One row of a group's queries beside its keys: (T, N/G) query rows for each of G key heads
-        bias = torch.zeros(requests, 1, rows, 1, context).masked_fill_(~visible[:, None, :, None, :], float("-inf"))
+        biases = {window: _mask(positions, context, window) for window in {*c.windows} or {0}}
         group, split, width = c.num_heads // c.num_kv_heads, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
         index = torch.arange(requests)[:, None]
         entering = [hidden] if 0 in self.aux_layers else []
         for number, (layer, (keys, values)) in enumerate(zip(self.layers, caches, strict=True), start=1):
             fused = layer.self_attn.qkv_proj(layer.input_layernorm(hidden))
-            query = rotate(fused[:, :split].view(-1, c.num_heads, c.head_dim), angles)
-            key = rotate(fused[:, split : split + width].view(-1, c.num_kv_heads, c.head_dim), angles)
+            query = fused[:, :split].view(-1, c.num_heads, c.head_dim)
+            key = fused[:, split : split + width].view(-1, c.num_kv_heads, c.head_dim)
             value = fused[:, split + width :]
+            if layer.self_attn.q_norm is not None and layer.self_attn.k_norm is not None:
+                query, key = layer.self_attn.q_norm(query), layer.self_attn.k_norm(key)
+            query, key = rotate(query, angles), rotate(key, angles)
             keys[index, :, positions] = key.view(requests, rows, c.num_kv_heads, c.head_dim)
             values[index, :, positions] = value.view(requests, rows, c.num_kv_heads, c.head_dim)
             grouped = query.view(requests, rows, c.num_kv_heads, group, c.head_dim).permute(0, 2, 1, 3, 4)
             grouped = grouped.reshape(requests * c.num_kv_heads, rows * group, c.head_dim)
             # The whole cache and not a slice of it: the library's batched product would copy the slice first
             scores = torch.bmm(keys.flatten(0, 1), grouped.transpose(1, 2)).transpose(1, 2).float()
-            scores = scores.view(requests, c.num_kv_heads, rows, group, context).mul_(c.head_dim**-0.5).add_(bias)
+            scores = scores.view(requests, c.num_kv_heads, rows, group, context).mul_(c.head_dim**-0.5)
+            scores.add_(biases[layer.self_attn.window])
             shares = scores.softmax(-1).to(self.dtype).view(requests * c.num_kv_heads, rows * group, context)
             mixed = torch.bmm(shares, values.flatten(0, 1)).view(requests, c.num_kv_heads, rows, group, c.head_dim)
             mixed = mixed.permute(0, 2, 1, 3, 4).reshape(requests * rows, split)
@@ -222,6 +233,16 @@ class _Ran:
 
     hidden: Tensor
     features: Tensor
+
+
+def _mask(positions: Tensor, context: int, window: int) -> Tensor:
+    """What is added to the scores of rows at positions [R, T]: 0 for what a row sees and -inf for the rest,
+    [R, 1, T, 1, context], one row of a group's queries beside its keys."""
+    entries, own = torch.arange(context)[None, None, :], positions[:, :, None]
+    visible = entries <= own
+    if window:
+        visible &= entries > own - window
+    return torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))[:, None, :, None, :]
 
 
 def _moved(cache: Tensor, rows: Tensor, needed: int) -> Tensor:

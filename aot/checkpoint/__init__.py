@@ -4,6 +4,7 @@ The order of use is the order of the files:
 
     source.py      a reference in the YAML  ->  ModelSource: a folder or .gguf file here, its fingerprint
     target.py      ModelSource  ->  TargetConfig, and its weights under Hugging Face's names
+    families/      what sets each family of targets apart, and the registry that names them all
     draft.py       ModelSource  ->  DraftConfig, and its weights under one set of names
     tokenizer.py   ModelSource  ->  the three tokenizer files of a bundle
 

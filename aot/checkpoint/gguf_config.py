@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields
 from aot.checkpoint.gguf_header import GgufHeader
 from runtime.bundle.errors import ConfigError
+
+# What llama.cpp stores biases of in the families that have them
+_BIASED = (".attn_q.bias", ".attn_k.bias", ".attn_v.bias")
 
 
 def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
@@ -16,13 +20,18 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
         where: the file's name, for errors.
 
     Raises:
-        ConfigError: a key is missing or wrong, or the file holds what its config.json keys could not say.
+        ConfigError: the family is not read from GGUF, a key is missing or wrong, or the file holds what its
+            config.json keys could not say.
     """
     facts = Fields(header.metadata, where)
     family = facts.text("general.architecture")
+    family_named(family, where, gguf=True)
+    # Of the families with biases only Qwen2 is there; a Llama model with them would need its bias rows reordered
+    allowed = _BIASED if family == "qwen2" else ()
+    biases = [name for name in header.shapes if name.endswith(".bias") and not name.endswith(allowed)]
     for found, what in (
         (facts.integer(f"{family}.expert_count", 0, least=0), "a mixture of experts"),
-        (any(name.endswith(".bias") for name in header.shapes), "a model with biases"),
+        (biases, "a model with biases"),
         ("rope_freqs.weight" in header.shapes, "a model with rope frequency factors (rope_freqs.weight)"),
         (facts.text(f"{family}.rope.scaling.type", "none") != "none", "a model with rope scaling"),
     ):
@@ -35,10 +44,10 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
         raise ConfigError(f"{where} has no token_embd.weight", repair="fetch the file again")
     num_heads = facts.integer(f"{family}.attention.head_count")
     hidden_size = facts.integer(f"{family}.embedding_length")
-    rotated = facts.integer(f"{family}.rope.dimension_count", max(1, hidden_size // num_heads))
-    widths = {rotated} | {
-        facts.integer(f"{family}.attention.{part}", rotated) for part in ("key_length", "value_length")
-    }
+    # Families whose heads are of a size of their own store it as the key's length and may leave the rest out
+    head_dim = facts.integer(f"{family}.attention.key_length", max(1, hidden_size // num_heads))
+    rotated = facts.integer(f"{family}.rope.dimension_count", head_dim)
+    widths = {rotated, head_dim, facts.integer(f"{family}.attention.value_length", head_dim)}
     if len(widths) > 1:
         raise ConfigError(
             f"{where} has heads of several widths or partly rotated ones, which is not supported yet",
@@ -53,7 +62,7 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
         "num_hidden_layers": facts.integer(f"{family}.block_count"),
         "num_attention_heads": num_heads,
         "num_key_value_heads": facts.integer(f"{family}.attention.head_count_kv", num_heads),
-        "head_dim": rotated,
+        "head_dim": head_dim,
         "vocab_size": header.shapes["token_embd.weight"][0],
         # Stored in float32; seven digits bring back the number that the model's author wrote, 1e-05.
         "rms_norm_eps": float(f"{eps:.7g}"),

@@ -1,9 +1,9 @@
 """The tensors of a GGUF file under Hugging Face's names, dequantised to float32.
 
 The `gguf` package reads and dequantises; it is imported only here. Two things stand between its tensors and
-ours: the names, and the rows of the query and key projections, which llama.cpp stores for interleaved rotary
-pairs (x0, x1) and Hugging Face for halves (x[i], x[i + d / 2]). Going through transformers gives the same
-bits (a test says so) but takes three times as long and a second extra package.
+ours: the names, and in some families the rows of the query and key projections, which llama.cpp stores for
+interleaved rotary pairs (x0, x1) and Hugging Face for halves (x[i], x[i + d / 2]). Going through
+transformers gives the same bits (a test says so) but takes three times as long and a second extra package.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.target import TargetConfig
 from runtime.bundle.errors import ConfigError, HostError
 
@@ -27,6 +28,11 @@ _LAYER = {
     "attn_q.weight": "self_attn.q_proj.weight",
     "attn_k.weight": "self_attn.k_proj.weight",
     "attn_v.weight": "self_attn.v_proj.weight",
+    "attn_q.bias": "self_attn.q_proj.bias",
+    "attn_k.bias": "self_attn.k_proj.bias",
+    "attn_v.bias": "self_attn.v_proj.bias",
+    "attn_q_norm.weight": "self_attn.q_norm.weight",
+    "attn_k_norm.weight": "self_attn.k_norm.weight",
     "attn_output.weight": "self_attn.o_proj.weight",
     "ffn_norm.weight": "post_attention_layernorm.weight",
     "ffn_gate.weight": "mlp.gate_proj.weight",
@@ -52,14 +58,15 @@ def read_gguf_weights(path: Path, config: TargetConfig) -> dict[str, torch.Tenso
             repair="pip install 'eagle3-aot[demo]', or pip install gguf",
         ) from None
     weights: dict[str, torch.Tensor] = {}
+    in_pairs = family_named(config.family, path.name, gguf=True).gguf == "pairs"
     try:
         for tensor in gguf.GGUFReader(path).tensors:
             plain = gguf.dequantize(tensor.data, tensor.tensor_type)
             # float32 tensors come as views of the file, which is mapped read-only.
             values = torch.from_numpy(plain if plain.flags.writeable else plain.copy()).float()
-            if ".attn_q." in tensor.name:
+            if in_pairs and ".attn_q." in tensor.name:
                 values = _halves(values, config.num_heads)
-            elif ".attn_k." in tensor.name:
+            elif in_pairs and ".attn_k." in tensor.name:
                 values = _halves(values, config.num_kv_heads)
             weights[_hugging_face_name(tensor.name)] = values
     except (ValueError, KeyError, IndexError, NotImplementedError, RuntimeError, OSError) as error:

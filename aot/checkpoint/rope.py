@@ -185,8 +185,9 @@ def _llama3_kept(frequencies: torch.Tensor, theta: float, scaling: Scaling) -> t
     """How much of each frequency is kept: 1 for wavelengths that fit `high` times into the trained length, 0 for
     those that fit fewer than `low` times."""
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    turns: torch.Tensor = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
-    return ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    turns = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    kept: torch.Tensor = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return kept
 
 
 def _yarn_kept(frequencies: torch.Tensor, theta: float, scaling: Scaling) -> torch.Tensor:
@@ -207,5 +208,5 @@ def _yarn_kept(frequencies: torch.Tensor, theta: float, scaling: Scaling) -> tor
     # Of no width, the line would divide by zero
     width = last - first or 0.001
     index = torch.arange(dim // 2, dtype=frequencies.dtype)
-    divided: torch.Tensor = ((index - first) / width).clamp(0, 1)
-    return 1 - divided
+    kept: torch.Tensor = 1 - ((index - first) / width).clamp(0, 1)
+    return kept

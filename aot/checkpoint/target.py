@@ -1,18 +1,20 @@
 """The target model: its config under one spelling, and its weights under Hugging Face's names.
 
 `TargetConfig` holds every fact that shapes the graphs, whether it came from config.json (transformers 4 or 5)
-or from a GGUF file's metadata. A family is a name in `FAMILIES`; a model of any other is refused, and so is a
-feature of a known family that our graphs lack: a wrong answer is worse than none.
+or from a GGUF file's metadata. What all families have in common is read here; what sets one apart it says
+itself, in `aot.checkpoint.families`. A model of any other family is refused, and so is a feature of a known
+one that our graphs lack: a wrong answer is worse than none.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aot.checkpoint.families.family import Family, refuse_unless
+from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields, read_json
 from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import read_gguf_header
@@ -25,16 +27,14 @@ if TYPE_CHECKING:
     import torch
 
 
-# What the graphs of aot/models can rotate by. rope.py and the reference know "llama3" too; add it here once
-# aot/models does.
-ROPE_TYPES = ("default",)
-
-
 @dataclass(frozen=True)
 class TargetConfig:
     """The facts of a target model that decide its graphs; `rope_scaling` is None or as in rope.py.
 
+    The last four are `LayerFeatures` of aot/checkpoint/families/family.py.
+
     Attributes:
+        family: a key of the registry of families.
         eos_token_ids: generation ends at any of these; the generation config's where the model has one.
         tie_word_embeddings: the output head is the embedding table, and `lm_head.weight` does not exist.
     """
@@ -54,15 +54,28 @@ class TargetConfig:
     tie_word_embeddings: bool
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False
+    windows: tuple[int, ...] = ()
+
+    def window(self, layer: int) -> int:
+        """How many tokens a row of `layer` sees, itself among them; 0 means all."""
+        return self.windows[layer] if self.windows else 0
 
     def to_json(self) -> dict[str, Any]:
         """`from_json(to_json())` equals self."""
-        return {**dataclasses.asdict(self), "eos_token_ids": list(self.eos_token_ids)}
+        return {
+            **dataclasses.asdict(self),
+            "eos_token_ids": list(self.eos_token_ids),
+            "windows": list(self.windows),
+        }
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> TargetConfig:
         """The config that `to_json` wrote."""
-        return cls(**{**raw, "eos_token_ids": tuple(raw["eos_token_ids"])})
+        lists = {"eos_token_ids": tuple(raw["eos_token_ids"]), "windows": tuple(raw.get("windows", ()))}
+        return cls(**{**raw, **lists})
 
 
 def read_target_config(source: ModelSource) -> TargetConfig:
@@ -73,8 +86,7 @@ def read_target_config(source: ModelSource) -> TargetConfig:
     """
     if source.kind == "gguf":
         name = source.path.name
-        facts = config_from_gguf(read_gguf_header(source.path), name)
-        return _from_config(Fields(facts, name), Fields({}, name))
+        return _from_config(Fields(config_from_gguf(read_gguf_header(source.path), name), name), Fields({}, name))
     generation = source.path / "generation_config.json"
     return _from_config(
         Fields(read_json(source.path / "config.json"), f"{source.path.name}/config.json"),
@@ -95,72 +107,54 @@ def target_config_from_json(path_or_dict: Path | str | dict[str, Any]) -> Target
 
 
 def _from_config(config: Fields, generation: Fields) -> TargetConfig:
-    family = config.text("model_type", "")
-    if family not in FAMILIES:
-        raise _unknown_family(family or "without a model_type", config.where)
-    return FAMILIES[family](config, generation)
-
-
-def _unknown_family(found: str, where: str) -> ConfigError:
-    return ConfigError(
-        f"the model family in {where} is not supported yet",
-        expected=" or ".join(sorted(FAMILIES)),
-        found=found,
-        repair="choose a target of a supported family",
-    )
-
-
-def refuse_unless(config: Fields, key: str, right: object, default: object) -> None:
-    """Refuse a config whose `key` (`default` where absent) is not `right`, naming the key."""
-    found = config.raw[key] if config.has(key) else default
-    if found != right:
-        raise ConfigError(
-            f"{key} of {config.where} is not supported yet",
-            expected=repr(right),
-            found=repr(found),
-            repair="choose a model without it",
-        )
-
-
-def _llama(config: Fields, generation: Fields) -> TargetConfig:
-    """A LlamaForCausalLM; keys that a config may leave out have transformers' LlamaConfig defaults."""
-    architectures = config.raw.get("architectures") or ["LlamaForCausalLM"]
-    if architectures != ["LlamaForCausalLM"]:
-        raise ConfigError(
-            f"the architecture in {config.where} is not a target model that is supported",
-            expected="LlamaForCausalLM",
-            found=str(architectures),
-            repair="give the target model here; the draft belongs under speculative_config.model",
-        )
-    for key, right, default in (
-        ("attention_bias", False, False),
-        ("mlp_bias", False, False),
-        ("hidden_act", "silu", "silu"),
-        ("quantization_config", None, None),
-    ):
-        refuse_unless(config, key, right, default)
+    """The config of a model of any family; keys that it may leave out mean what transformers' class takes."""
+    name = config.text("model_type", "")
+    family = family_named(name, config.where)
+    _refuse_other_models(config, family)
     hidden_size, num_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    num_kv_heads = config.integer("num_key_value_heads", num_heads)
-    theta, scaling, _ = read_rope(config, supported=ROPE_TYPES)
+    num_layers = config.integer("num_hidden_layers")
+    max_positions = config.integer("max_position_embeddings", family.max_position_embeddings)
+    theta, scaling, _ = read_rope(config, max_positions=max_positions)
+    features = family.features(config, num_layers)
     eos_from = generation if generation.has("eos_token_id") else config
     target = TargetConfig(
-        family="llama",
+        family=name,
         hidden_size=hidden_size,
         intermediate_size=config.integer("intermediate_size"),
-        num_layers=config.integer("num_hidden_layers"),
+        num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=config.integer("head_dim", max(1, hidden_size // num_heads)),
+        num_kv_heads=_num_kv_heads(config, family, num_heads),
+        head_dim=config.integer("head_dim", family.head_dim or max(1, hidden_size // num_heads)),
         vocab_size=config.integer("vocab_size"),
         rms_norm_eps=config.number("rms_norm_eps", 1e-6),
         rope_theta=theta,
         rope_scaling=scaling,
-        max_position_embeddings=config.integer("max_position_embeddings", 2048),
+        max_position_embeddings=max_positions,
         tie_word_embeddings=config.flag("tie_word_embeddings", False),
         eos_token_ids=eos_from.integers("eos_token_id", ()),
         bos_token_id=config.integer("bos_token_id", least=0) if config.has("bos_token_id") else None,
+        **dataclasses.asdict(features),
     )
     return _checked(target, config.where)
+
+
+def _num_kv_heads(config: Fields, family: Family, num_heads: int) -> int:
+    """An absent key means the family's number, and null means one key head for each query head."""
+    absent = family.num_kv_heads if "num_key_value_heads" not in config.raw else None
+    return config.integer("num_key_value_heads", absent or num_heads)
+
+
+def _refuse_other_models(config: Fields, family: Family) -> None:
+    architectures = config.raw.get("architectures") or [family.architecture]
+    if architectures != [family.architecture]:
+        raise ConfigError(
+            f"the architecture in {config.where} is not a target model that is supported",
+            expected=family.architecture,
+            found=str(architectures),
+            repair="give the target model here; the draft belongs under speculative_config.model",
+        )
+    for key, right, default in (("hidden_act", "silu", "silu"), ("quantization_config", None, None)):
+        refuse_unless(config, key, right, default)
 
 
 def _checked(target: TargetConfig, where: str) -> TargetConfig:
@@ -187,35 +181,41 @@ def _checked(target: TargetConfig, where: str) -> TargetConfig:
     return target
 
 
-# model_type of config.json, general.architecture of a GGUF file -> its reader.
-FAMILIES: dict[str, Callable[[Fields, Fields], TargetConfig]] = {"llama": _llama}
-
-
 def target_shapes(config: TargetConfig) -> Shapes:
     """Every tensor of the target with its shape, in the order in which a forward pass meets them.
 
     Linear weights are [out, in]; `lm_head.weight` is absent when tied.
     """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    shapes: Shapes = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
+    shapes: Shapes = {"model.embed_tokens.weight": (config.vocab_size, config.hidden_size)}
     for layer in range(config.num_layers):
-        prefix = f"model.layers.{layer}."
-        shapes |= {
-            prefix + "input_layernorm.weight": (hidden,),
-            prefix + "self_attn.q_proj.weight": (queries, hidden),
-            prefix + "self_attn.k_proj.weight": (keys, hidden),
-            prefix + "self_attn.v_proj.weight": (keys, hidden),
-            prefix + "self_attn.o_proj.weight": (hidden, queries),
-            prefix + "post_attention_layernorm.weight": (hidden,),
-            prefix + "mlp.gate_proj.weight": (inner, hidden),
-            prefix + "mlp.up_proj.weight": (inner, hidden),
-            prefix + "mlp.down_proj.weight": (hidden, inner),
-        }
-    shapes["model.norm.weight"] = (hidden,)
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config).items()}
+    shapes["model.norm.weight"] = (config.hidden_size,)
     if not config.tie_word_embeddings:
-        shapes["lm_head.weight"] = (config.vocab_size, hidden)
+        shapes["lm_head.weight"] = (config.vocab_size, config.hidden_size)
     return shapes
+
+
+def layer_shapes(config: TargetConfig) -> Shapes:
+    """The tensors of one decoder layer, by their names within it."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    widths = {"q": config.num_heads * config.head_dim, "k": config.num_kv_heads * config.head_dim}
+    widths["v"] = widths["k"]
+    shapes: Shapes = {"input_layernorm.weight": (hidden,)}
+    for name, width in widths.items():
+        shapes[f"self_attn.{name}_proj.weight"] = (width, hidden)
+        if config.qkv_bias:
+            shapes[f"self_attn.{name}_proj.bias"] = (width,)
+    if config.qk_norm:
+        shapes |= {"self_attn.q_norm.weight": (config.head_dim,), "self_attn.k_norm.weight": (config.head_dim,)}
+    shapes["self_attn.o_proj.weight"] = (hidden, widths["q"])
+    if config.o_bias:
+        shapes["self_attn.o_proj.bias"] = (hidden,)
+    return shapes | {
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+    }
 
 
 def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -85,12 +85,10 @@ class _Builder:
 
     def target(self, kind: GraphKind, requests: int, per_request: int, context: int) -> None:
         g, rows = self.g, requests * per_request
-        embed, layer = (
-            self._use(self.factory.embed(rows)),
-            self._use(self.factory.layer(requests, per_request)),
-        )
+        embed = self._use(self.factory.embed(rows))
         steps = [(embed, Call(embed.name, "target.embed", ("tokens", "positions"), ("hidden.0", "angles")))]
         for i in range(g.target.num_layers):
+            layer = self._use(self.factory.layer(requests, per_request, i))
             values = (f"hidden.{i}", "angles", *PAGING, f"kv.{i}.k", f"kv.{i}.v")
             steps.append((layer, Call(layer.name, f"target.layers.{i}", values, (f"hidden.{i + 1}",))))
         last = f"hidden.{g.target.num_layers}"

@@ -77,11 +77,21 @@ class UnitFactory:
             ),
         )
 
-    def layer(self, requests: int, per_request: int) -> UnitSpec:
+    def _layer_features(self, index: int) -> dict[str, int | float | bool]:
+        """What layer `index` has beyond Llama's; a window as long as any text can be is none."""
+        t = self.g.target
+        window = t.window(index) if t.window(index) < self.g.max_model_len else 0
+        features = {"qkv_bias": t.qkv_bias, "o_bias": t.o_bias, "qk_norm": t.qk_norm, "window": window}
+        return {name: value for name, value in features.items() if value}
+
+    def layer(self, requests: int, per_request: int, index: int) -> UnitSpec:
+        """The unit of decoder layer `index`; layers that differ in nothing but weights share it."""
         t, rows = self.g.target, requests * per_request
         hidden = TensorSpec("hidden", self.g.dtype, (rows, t.hidden_size))
+        features = self._layer_features(index)
+        suffix = f".w{features['window']}" if "window" in features else ""
         return UnitSpec(
-            name=f"target_layer.r{requests}x{per_request}",
+            name=f"target_layer.r{requests}x{per_request}{suffix}",
             kind="target_layer",
             dtype=self.g.dtype,
             arguments={
@@ -91,6 +101,7 @@ class UnitFactory:
                 "kv_heads": t.num_kv_heads,
                 "head_dim": t.head_dim,
                 "eps": t.rms_norm_eps,
+                **features,
             },
             inputs=(
                 hidden,

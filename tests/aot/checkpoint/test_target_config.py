@@ -117,22 +117,20 @@ def test_the_generation_config_decides_what_ends_a_text(
     ("extra", "sentence"),
     [
         (
-            {"model_type": "qwen3"},
-            "the model family in model_config is not supported yet: expected llama, found qwen3.",
+            {"model_type": "gemma3"},
+            "the model family in model_config is not supported yet: "
+            "expected llama or mistral or qwen2 or qwen3, found gemma3.",
         ),
         (
             {"model_type": None},
-            "the model family in model_config is not supported yet: expected llama, found without a model_type.",
+            "the model family in model_config is not supported yet: "
+            "expected llama or mistral or qwen2 or qwen3, found without a model_type.",
         ),
         (
             {"architectures": ["LlamaForCausalLMEagle3"]},
             "the architecture in model_config is not a target model that is supported: expected "
             "LlamaForCausalLM, "
             "found ['LlamaForCausalLMEagle3'].",
-        ),
-        (
-            {"attention_bias": True},
-            "attention_bias of model_config is not supported yet: expected False, found True.",
         ),
         ({"mlp_bias": True}, "mlp_bias of model_config is not supported yet: expected False, found True."),
         (
@@ -144,12 +142,9 @@ def test_the_generation_config_decides_what_ends_a_text(
             "quantization_config of model_config is not supported yet: expected None, found {'bits': 4}.",
         ),
         (
-            {"rope_scaling": {"type": "linear", "factor": 2.0}},
-            "rope type 'linear' of model_config is not supported yet: expected default, found linear.",
-        ),
-        (
-            {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
-            "rope type 'yarn' of model_config is not supported yet: expected default, found yarn.",
+            {"rope_scaling": {"type": "longrope", "factor": 2.0}},
+            "rope type 'longrope' of model_config is not supported yet: "
+            "expected default or linear or dynamic or llama3 or yarn, found longrope.",
         ),
         (
             {"partial_rotary_factor": 0.5},
@@ -247,7 +242,11 @@ def test_a_gguf_head_and_a_config_json_agree(target_json: Json, tmp_path: Path) 
     [
         (
             {"family": "gemma3"},
-            "the model family in m.gguf is not supported yet: expected llama, found gemma3.",
+            "the model family in m.gguf is not supported yet: expected llama or qwen2 or qwen3, found gemma3.",
+        ),
+        (
+            {"family": "mistral"},
+            "the model family in m.gguf is not supported yet: expected llama or qwen2 or qwen3, found mistral.",
         ),
         (
             {"expert_count": 8},
@@ -266,7 +265,7 @@ def test_a_gguf_head_and_a_config_json_agree(target_json: Json, tmp_path: Path) 
             "m.gguf is a model with rope scaling, which is not supported yet from GGUF.",
         ),
         (
-            {"attention__key_length": 16},
+            {"attention__value_length": 16},
             "m.gguf has heads of several widths or partly rotated ones, which is not supported yet: found [8, 16].",
         ),
     ],

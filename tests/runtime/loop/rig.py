@@ -82,6 +82,7 @@ class Shape:
     draft_head_dim: int = 8
     eos: tuple[int, ...] = NO_EOS
     greedy_only: bool = True
+    dtype: str = "float32"
     seed: int = 0
 
 
@@ -187,6 +188,18 @@ def make_rig(shape: Shape = Shape()) -> Rig:
             "vocab_size": VOCAB,
         }
     )
+    weights = random_target_weights(target, shape.seed + 1, getattr(torch, shape.dtype))
+    return rig_of(target, attentive(weights), shape)
+
+
+def rig_of(target: TargetConfig, target_weights: dict[str, Tensor], shape: Shape = Shape()) -> Rig:
+    """The toy of `shape` with another target, as wide and with as many layers and tokens.
+
+    Args:
+        target: instead of the toy's own; `shape.layers` must be its number of layers.
+        target_weights: by the names of `target_shapes`, in `shape.dtype`.
+    """
+    dtype: torch.dtype = getattr(torch, shape.dtype)
     draft = draft_config_from_json(
         {
             "hidden_size": 32,
@@ -204,7 +217,7 @@ def make_rig(shape: Shape = Shape()) -> Rig:
     geometry = Geometry(
         target=target,
         draft=draft,
-        dtype="float32",
+        dtype=shape.dtype,
         num_speculative_tokens=shape.k,
         max_model_len=shape.max_model_len,
         max_num_seqs=shape.max_num_seqs,
@@ -215,8 +228,7 @@ def make_rig(shape: Shape = Shape()) -> Rig:
         exact_greedy=shape.exact_greedy,
     )
     table = graph_table(geometry)
-    target_weights = attentive(random_target_weights(target, shape.seed + 1, torch.float32))
-    draft_weights = attentive(random_draft_weights(draft, shape.seed + 2, torch.float32))
+    draft_weights = attentive(random_draft_weights(draft, shape.seed + 2, dtype))
     backend = EagerBackend(
         {unit.name: unit for unit in table.units}, dict(scopes(geometry, target_weights, draft_weights))
     )
@@ -245,7 +257,7 @@ def _manifest(geometry: Geometry, table: GraphTable, shape: Shape) -> Manifest:
         name="toy",
         state="ready",
         builder="the toy rig",
-        dtype="float32",
+        dtype=shape.dtype,
         target=Model("toy", "", t.vocab_size, t.hidden_size, shape.eos, t.to_json()),
         draft=Model("toy", "", d.vocab_size, d.hidden_size, (), d.to_json()),
         speculation=Speculation("eagle3", shape.k, d.aux_layers, ROW_CONVENTION),
@@ -255,8 +267,8 @@ def _manifest(geometry: Geometry, table: GraphTable, shape: Shape) -> Manifest:
             shape.block_size,
             geometry.num_blocks,
             (
-                KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, "float32"),
-                KVGroup("draft", t.num_layers, 1, d.num_kv_heads, d.head_dim, "float32"),
+                KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, shape.dtype),
+                KVGroup("draft", t.num_layers, 1, d.num_kv_heads, d.head_dim, shape.dtype),
             ),
         ),
         exactness=Exactness(
