@@ -45,7 +45,7 @@ def read_models(config: BuildConfig) -> Models:
     if problems:
         raise problems[0] if len(problems) == 1 else ErrorGroup("Both models are missing", problems)
     target = read_target_config(sources[0])
-    _check_length(config, target.max_position_embeddings)
+    _check_length(config, target.max_length)
     return Models(sources[0], sources[1], target, read_draft_config(sources[1], target))
 
 
@@ -58,7 +58,7 @@ def _random_models(config: BuildConfig) -> Models:
             repair="add both keys, each naming a config.json",
         )
     target = target_config_from_json(config.target_config_path)
-    _check_length(config, target.max_position_embeddings)
+    _check_length(config, target.max_length)
     return Models(None, None, target, draft_config_from_json(config.draft_config_path, target))
 
 

@@ -138,6 +138,20 @@ def _yarn_attention(described: Fields, factor: float) -> float:
     return term(1.0)
 
 
+def reach(max_positions: int, scaling: Scaling | None) -> int:
+    """How many positions a model is made for: "linear" and "yarn" stretch what it was trained on by their factor, and
+    published configs often leave max_position_embeddings at the trained length.
+
+    "dynamic" stretches too, but by turning the keys in the cache again as a text grows; a table is fixed, so such a
+    model is good for its trained length here, where it is the plain form.
+    """
+    if scaling and scaling["rope_type"] == "linear":
+        return int(max_positions * scaling["factor"])
+    if scaling and scaling["rope_type"] == "yarn":
+        return max(max_positions, int(scaling["original_max_position_embeddings"] * scaling["factor"]))
+    return max_positions
+
+
 def inverse_frequencies(
     head_dim: int,
     theta: float,

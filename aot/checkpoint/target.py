@@ -18,7 +18,7 @@ from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields, read_json
 from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import read_gguf_header
-from aot.checkpoint.rope import read_rope
+from aot.checkpoint.rope import reach, read_rope
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.tensors import Shapes, check_shapes, read_tensors
 from runtime.bundle.errors import ConfigError
@@ -58,6 +58,11 @@ class TargetConfig:
     o_bias: bool = False
     qk_norm: bool = False
     windows: tuple[int, ...] = ()
+
+    @property
+    def max_length(self) -> int:
+        """The longest text that the model's positions are made for, in tokens (`aot.checkpoint.rope.reach`)."""
+        return reach(self.max_position_embeddings, self.rope_scaling)
 
     def window(self, layer: int) -> int:
         """How many tokens a row of `layer` sees, itself among them; 0 means all."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aot.checkpoint.fields import Fields
-from aot.checkpoint.rope import ROPE_TYPES, attention_factor, inverse_frequencies, read_rope
+from aot.checkpoint.rope import ROPE_TYPES, attention_factor, inverse_frequencies, reach, read_rope
 from aot.models.layers import rotary_table
 from runtime.bundle.errors import ConfigError
 
@@ -157,6 +157,23 @@ def test_a_scaling_names_every_number_that_its_frequencies_hang_on() -> None:
         "truncate": True,
         "attention_factor": 0.1 * math.log(4.0) + 1.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [
+        (SCALINGS["default"], TRAINED),
+        (SCALINGS["linear"], 10240),
+        (SCALINGS["dynamic"], TRAINED),
+        (SCALINGS["llama3"], TRAINED),
+        (SCALINGS["yarn"], TRAINED),
+        (SCALINGS["yarn of its own length"], 4 * TRAINED),
+        (SCALINGS["yarn without truncation"], 32 * 1024),
+    ],
+)
+def test_how_long_a_text_may_become(scaling: Json, expected: int) -> None:
+    """Qwen's instructions for long texts add yarn to a config and leave max_position_embeddings as it was."""
+    assert reach(TRAINED, read(config(**spelled(scaling, 4)))[1]) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from aot.checkpoint.families.registry import FAMILIES
+from aot.models.layers import rotary_table
 from aot.reference import target_forward
 from runtime.proposer import NoProposer
 from runtime.request import Request
@@ -25,6 +26,7 @@ from training.target import BatchTarget
 CLOSE = {"atol": 1e-4, "rtol": 0.0}
 CLOSE_STATES = {"atol": 5e-4, "rtol": 0.0}
 SHAPE = Shape(greedy_only=False, prefill_tokens=(5, 16))
+DRAFT_CALL = ("draft_recurrent.r1", "draft")
 EACH = pytest.mark.parametrize("name", CASES)
 
 
@@ -141,6 +143,15 @@ def test_trainings_loop_gives_the_references_text_and_states(name: str) -> None:
         assert tokens == [*prompt, *rig.plain(prompt, 12)]
         _, features = target_forward(rig.target_weights, rig.target, tokens[:-1], rig.draft.aux_layers)
         torch.testing.assert_close(answer.features, features, **CLOSE_STATES)
+
+
+def test_target_and_draft_turn_by_their_own_tables() -> None:
+    """F3: a scaling of the target's leaves the draft's table plain; it has none in its config."""
+    rig, _ = pair("llama 3.1")
+    tables = [rig.backend.module(*call).rotary.weight for call in (("target_embed.t4", "target.embed"), DRAFT_CALL)]
+    assert torch.equal(tables[0], rotary_table(64, 8, 100.0, rig.target.rope_scaling))
+    assert torch.equal(tables[1], rotary_table(64, 8, 10000.0))
+    assert not torch.equal(tables[0], rotary_table(64, 8, 100.0))
 
 
 # Windows
