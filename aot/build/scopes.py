@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from aot.build.padding import pad_target_scope
 from aot.graphs.geometry import Geometry
 from aot.models.layers import rotary_table
 
@@ -29,7 +30,8 @@ _LAYER = {
 def scopes(
     geometry: Geometry, target: Mapping[str, Tensor], draft: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Scope]]:
-    """All scopes of a build, one at a time, so that no more than one layer is held twice.
+    """All scopes of a build, one at a time, so that no more than one layer is held twice; the target's are padded where
+    its graphs are.
 
     Args:
         target: Hugging Face's names, `lm_head.weight` absent when tied.
@@ -38,16 +40,12 @@ def scopes(
     t, d = geometry.target, geometry.draft
     embedding = target["model.embed_tokens.weight"]
     angles = rotary_table(geometry.max_model_len, t.head_dim, t.rope_theta, t.rope_scaling)
-    yield "target.embed", {"embed_tokens.weight": embedding, "rotary.weight": angles}
+    embed = {"embed_tokens.weight": embedding, "rotary.weight": angles}
+    yield "target.embed", pad_target_scope(embed, geometry)
     for i in range(t.num_layers):
-        yield f"target.layers.{i}", decoder_layer(target, f"model.layers.{i}.")
-    yield (
-        "target.head",
-        {
-            "norm.weight": target["model.norm.weight"],
-            "lm_head.weight": target.get("lm_head.weight", embedding),
-        },
-    )
+        yield f"target.layers.{i}", pad_target_scope(decoder_layer(target, f"model.layers.{i}."), geometry)
+    head = {"norm.weight": target["model.norm.weight"], "lm_head.weight": target.get("lm_head.weight", embedding)}
+    yield "target.head", pad_target_scope(head, geometry)
     layer = decoder_layer(draft, "midlayer.")
     ids = torch.arange(d.draft_vocab_size, dtype=torch.int64) + draft["d2t"].to(torch.int64)
     yield (

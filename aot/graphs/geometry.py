@@ -11,10 +11,19 @@ from runtime.bundle.manifest import Buckets
 
 
 @dataclass(frozen=True)
+class Padding:
+    """Sizes that a backend wants in place of the model's, at least as large; 0: the model's own."""
+
+    hidden: int = 0
+    vocab: int = 0
+
+
+@dataclass(frozen=True)
 class Geometry:
     """Sizes and buckets of one build.
 
     K is num_speculative_tokens; `greedy_only` means that no graph returns logits (on-device sampling).
+    `target_padding` is for a backend whose hardware wants other sizes than the model has (aot/build/padding.py).
     """
 
     target: TargetConfig
@@ -28,6 +37,17 @@ class Geometry:
     buckets: Buckets
     greedy_only: bool
     exact_greedy: bool
+    target_padding: Padding = Padding()
+
+    @property
+    def target_hidden(self) -> int:
+        """Channels of the target's hidden states in its graphs, padding included."""
+        return self.target_padding.hidden or self.target.hidden_size
+
+    @property
+    def target_vocab(self) -> int:
+        """Rows of the target's embedding table and head in its graphs, padding included."""
+        return self.target_padding.vocab or self.target.vocab_size
 
     @property
     def verify_rows(self) -> int:

@@ -54,9 +54,17 @@ class UnitFactory:
         table = _ints("block_table", requests, CONTEXT)
         return _ints("positions", rows), _ints("slot_mapping", rows), table
 
+    def _hidden(self, rows: int, name: str = "hidden") -> TensorSpec:
+        return TensorSpec(name, self.g.dtype, (rows, self.g.target_hidden))
+
     def _auxiliary(self, rows: int) -> tuple[TensorSpec, ...]:
-        size = self.g.target.hidden_size
-        return tuple(TensorSpec(f"aux_{i}", self.g.dtype, (rows, size)) for i in range(self.g.draft.num_aux))
+        return tuple(self._hidden(rows, f"aux_{i}") for i in range(self.g.draft.num_aux))
+
+    def _real(self, *sizes: str) -> dict[str, int]:
+        """The model's own hidden size and vocabulary, where the graphs' are padded."""
+        t, padded = self.g.target, self.g.target_padding
+        known = {"hidden": (t.hidden_size, padded.hidden), "vocab": (t.vocab_size, padded.vocab)}
+        return {f"real_{size}": known[size][0] for size in sizes if known[size][1]}
 
     def embed(self, rows: int) -> UnitSpec:
         t = self.g.target
@@ -65,16 +73,13 @@ class UnitFactory:
             kind="target_embed",
             dtype=self.g.dtype,
             arguments={
-                "vocab": t.vocab_size,
-                "hidden": t.hidden_size,
+                "vocab": self.g.target_vocab,
+                "hidden": self.g.target_hidden,
                 "max_positions": self.g.max_model_len,
                 "head_dim": t.head_dim,
             },
             inputs=(_ints("tokens", rows), _ints("positions", rows)),
-            outputs=(
-                TensorSpec("hidden", self.g.dtype, (rows, t.hidden_size)),
-                TensorSpec("angles", "float32", (rows, t.head_dim)),
-            ),
+            outputs=(self._hidden(rows), TensorSpec("angles", "float32", (rows, t.head_dim))),
         )
 
     def _layer_features(self, index: int) -> dict[str, int | float | bool]:
@@ -87,21 +92,21 @@ class UnitFactory:
     def layer(self, requests: int, per_request: int, index: int) -> UnitSpec:
         """The unit of decoder layer `index`; layers that differ in nothing but weights share it."""
         t, rows = self.g.target, requests * per_request
-        hidden = TensorSpec("hidden", self.g.dtype, (rows, t.hidden_size))
-        features = self._layer_features(index)
+        hidden, features = self._hidden(rows), self._layer_features(index)
         suffix = f".w{features['window']}" if "window" in features else ""
         return UnitSpec(
             name=f"target_layer.r{requests}x{per_request}{suffix}",
             kind="target_layer",
             dtype=self.g.dtype,
             arguments={
-                "hidden": t.hidden_size,
+                "hidden": self.g.target_hidden,
                 "intermediate": t.intermediate_size,
                 "heads": t.num_heads,
                 "kv_heads": t.num_kv_heads,
                 "head_dim": t.head_dim,
                 "eps": t.rms_norm_eps,
                 **features,
+                **self._real("hidden"),
             },
             inputs=(
                 hidden,
@@ -113,12 +118,12 @@ class UnitFactory:
         )
 
     def _head_arguments(self) -> dict[str, int | float | bool]:
-        t = self.g.target
         return {
-            "vocab": t.vocab_size,
-            "hidden": t.hidden_size,
-            "eps": t.rms_norm_eps,
+            "vocab": self.g.target_vocab,
+            "hidden": self.g.target_hidden,
+            "eps": self.g.target.rms_norm_eps,
             "with_logits": not self.g.greedy_only,
+            **self._real("vocab", "hidden"),
         }
 
     def _features(self, rows: int) -> TensorSpec:
@@ -130,26 +135,24 @@ class UnitFactory:
         return (TensorSpec("logits", "float32", (rows, self.g.target.vocab_size)),)
 
     def prefill_head(self, rows: int) -> UnitSpec:
-        hidden = TensorSpec("hidden", self.g.dtype, (rows, self.g.target.hidden_size))
         return UnitSpec(
             name=f"target_prefill_head.t{rows}",
             kind="target_prefill_head",
             dtype=self.g.dtype,
             arguments=self._head_arguments(),
-            inputs=(hidden, _ints("last_index", 1), *self._auxiliary(rows)),
+            inputs=(self._hidden(rows), _ints("last_index", 1), *self._auxiliary(rows)),
             outputs=(_ints("next_token", 1), self._features(rows), *self._logits(1)),
         )
 
     def verify_head(self, requests: int, per_request: int) -> UnitSpec:
         rows = requests * per_request
-        hidden = TensorSpec("hidden", self.g.dtype, (rows, self.g.target.hidden_size))
         return UnitSpec(
             name=f"target_verify_head.r{requests}x{per_request}",
             kind="target_verify_head",
             dtype=self.g.dtype,
             arguments={**self._head_arguments(), "requests": requests},
             inputs=(
-                hidden,
+                self._hidden(rows),
                 _ints("tokens", rows),
                 _ints("num_draft_tokens", requests),
                 *self._auxiliary(rows),

@@ -23,17 +23,29 @@ def empty_parameter(*shape: int, dtype: torch.dtype) -> nn.Parameter:
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm over the last dimension, [T, H] -> [T, H]."""
+    """Root-mean-square norm over the last dimension, [T, H] -> [T, H].
 
-    def __init__(self, size: int, eps: float, dtype: torch.dtype) -> None:
+    Args:
+        real: of `size` channels the first `real` are the model's and the rest padding (aot/build/padding.py), which is
+            left out of the mean and leaves as zeros, whatever came in; 0: all are the model's.
+    """
+
+    def __init__(self, size: int, eps: float, dtype: torch.dtype, real: int = 0) -> None:
         super().__init__()
         self.eps = eps
+        self.padding = size - real if real else 0
         self.weight = empty_parameter(size, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if self.padding:
+            # Cut off and made anew, not multiplied by zero: NaN times zero is NaN
+            return F.pad(self._norm(hidden[..., : -self.padding], self.weight[: -self.padding]), (0, self.padding))
+        return self._norm(hidden, self.weight)
+
+    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         wide = hidden.float()
         normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * normed.to(hidden.dtype)
+        return weight * normed.to(hidden.dtype)
 
 
 class Linear(nn.Module):

@@ -29,7 +29,7 @@ class TargetLayer(nn.Module):
     """One decoder layer: hidden [T, H] -> hidden [T, H], its KV pools updated in place.
 
     What sets a family's layers apart from Llama's are arguments: biases of the projections, a norm over each query and
-    key head, a window of that many tokens (0: none).
+    key head, a window of that many tokens (0: none). `real_hidden` of the `hidden` channels are the model's (0: all).
     """
 
     def __init__(
@@ -46,9 +46,10 @@ class TargetLayer(nn.Module):
         o_bias: bool = False,
         qk_norm: bool = False,
         window: int = 0,
+        real_hidden: int = 0,
     ) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(hidden, eps, dtype)
+        self.input_layernorm = RMSNorm(hidden, eps, dtype, real_hidden)
         self.self_attn = Attention(
             hidden,
             hidden,
@@ -61,7 +62,7 @@ class TargetLayer(nn.Module):
             qk_norm_eps=eps if qk_norm else 0.0,
             window=window,
         )
-        self.post_attention_layernorm = RMSNorm(hidden, eps, dtype)
+        self.post_attention_layernorm = RMSNorm(hidden, eps, dtype, real_hidden)
         self.mlp = MLP(hidden, intermediate, dtype)
 
     def forward(
@@ -81,15 +82,35 @@ class TargetLayer(nn.Module):
 
 
 class TargetHead(nn.Module):
-    """Final norm and language-model head: hidden [M, H] -> logits [M, V] in the model's dtype."""
+    """Final norm and language-model head: hidden [M, H] -> logits [M, V] in the model's dtype.
 
-    def __init__(self, vocab: int, hidden: int, eps: float, dtype: torch.dtype) -> None:
+    Where `real_vocab` or `real_hidden` is given, the rest of `vocab` or `hidden` is padding: padded rows of the head
+    have logits of minus infinity, and neither logits nor features show a padded channel.
+    """
+
+    def __init__(
+        self, vocab: int, hidden: int, eps: float, dtype: torch.dtype, real_vocab: int = 0, real_hidden: int = 0
+    ) -> None:
         super().__init__()
-        self.norm = RMSNorm(hidden, eps, dtype)
+        self.norm = RMSNorm(hidden, eps, dtype, real_hidden)
         self.lm_head = Linear(hidden, vocab, dtype)
+        self.real_vocab, self.real_hidden = real_vocab, real_hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.lm_head(self.norm(hidden))  # type: ignore[no-any-return]
+        made: Tensor = self.lm_head(self.norm(hidden))
+        if self.real_vocab:
+            entries = torch.arange(made.shape[-1], device=made.device)
+            made = torch.where(entries < self.real_vocab, made, float("-inf"))
+        return made
+
+    def outputs(self, tokens: Tensor, auxiliary: tuple[Tensor, ...], logits: Tensor | None) -> tuple[Tensor, ...]:
+        """What a head puts out: tokens, the auxiliary states side by side, and the logits in float32, if any."""
+        if self.real_hidden:
+            auxiliary = tuple(state[:, : self.real_hidden] for state in auxiliary)
+        made = (tokens, torch.cat(auxiliary, dim=-1))
+        if logits is None:
+            return made
+        return (*made, (logits[:, : self.real_vocab] if self.real_vocab else logits).float())
 
 
 def argmax(logits: Tensor) -> Tensor:
@@ -104,14 +125,22 @@ class TargetPrefillHead(TargetHead):
     and with `with_logits` the last row's logits [1, V] float32.
     """
 
-    def __init__(self, vocab: int, hidden: int, eps: float, dtype: torch.dtype, with_logits: bool) -> None:
-        super().__init__(vocab, hidden, eps, dtype)
+    def __init__(
+        self,
+        vocab: int,
+        hidden: int,
+        eps: float,
+        dtype: torch.dtype,
+        with_logits: bool,
+        real_vocab: int = 0,
+        real_hidden: int = 0,
+    ) -> None:
+        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden)
         self.with_logits = with_logits
 
     def forward(self, hidden: Tensor, last_index: Tensor, *auxiliary: Tensor) -> tuple[Tensor, ...]:
         logits = self.logits(hidden[last_index.long()])
-        outputs = (argmax(logits), torch.cat(auxiliary, dim=-1))
-        return (*outputs, logits.float()) if self.with_logits else outputs
+        return self.outputs(argmax(logits), auxiliary, logits if self.with_logits else None)
 
 
 class TargetVerifyHead(TargetHead):
@@ -123,9 +152,17 @@ class TargetVerifyHead(TargetHead):
     """
 
     def __init__(
-        self, vocab: int, hidden: int, eps: float, dtype: torch.dtype, requests: int, with_logits: bool
+        self,
+        vocab: int,
+        hidden: int,
+        eps: float,
+        dtype: torch.dtype,
+        requests: int,
+        with_logits: bool,
+        real_vocab: int = 0,
+        real_hidden: int = 0,
     ) -> None:
-        super().__init__(vocab, hidden, eps, dtype)
+        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden)
         self.requests = requests
         self.with_logits = with_logits
 
@@ -136,8 +173,7 @@ class TargetVerifyHead(TargetHead):
         target = argmax(logits).view(self.requests, -1)
         drafts = tokens.view(self.requests, -1)[:, 1:]
         accepted = greedy_rejection(target, drafts, num_draft_tokens)
-        outputs = (accepted, torch.cat(auxiliary, dim=-1))
-        return (*outputs, logits.float()) if self.with_logits else outputs
+        return self.outputs(accepted, auxiliary, logits if self.with_logits else None)
 
 
 def greedy_rejection(target: Tensor, drafts: Tensor, num_draft_tokens: Tensor) -> Tensor:

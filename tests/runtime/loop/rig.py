@@ -22,7 +22,7 @@ from aot.checkpoint.draft import DraftConfig, draft_config_from_json
 from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
 from aot.checkpoint.rope import inverse_frequencies
 from aot.checkpoint.target import TargetConfig, target_config_from_json
-from aot.graphs.geometry import Geometry
+from aot.graphs.geometry import Geometry, Padding
 from aot.graphs.table import GraphTable, graph_table
 from aot.reference import (
     eagle3_greedy_chain,
@@ -60,6 +60,7 @@ from runtime.sequence import Sequence as Running
 K, BLOCK, MAX_LEN, VOCAB = 3, 4, 64, 64
 # No id of the vocabulary, for tests in which nothing may stop a request but its length
 NO_EOS: tuple[int, ...] = ()
+NO_PADDING = Padding()
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Shape:
     eos: tuple[int, ...] = NO_EOS
     greedy_only: bool = True
     dtype: str = "float32"
+    target_padding: Padding = NO_PADDING
     seed: int = 0
 
 
@@ -226,6 +228,7 @@ def rig_of(target: TargetConfig, target_weights: dict[str, Tensor], shape: Shape
         buckets=Buckets(shape.prefill_tokens, shape.num_seqs, shape.context_tokens),
         greedy_only=shape.greedy_only,
         exact_greedy=shape.exact_greedy,
+        target_padding=shape.target_padding,
     )
     table = graph_table(geometry)
     draft_weights = attentive(random_draft_weights(draft, shape.seed + 2, dtype))
