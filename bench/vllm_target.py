@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from aot.checkpoint.families.registry import FAMILIES
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import TargetConfig, load_target_weights
 from aot.checkpoint.tokenizer import write_tokenizer
@@ -45,10 +46,14 @@ def write_target(source: ModelSource, config: TargetConfig, dtype: str, folder: 
 
 
 def hugging_face_config(config: TargetConfig, dtype: str) -> dict[str, Any]:
-    """config.json of a LlamaForCausalLM. transformers 5 reads the rotary base from rope_parameters, older releases
-    from rope_theta."""
+    """config.json of a model of the target's family, which our reader reads back as `config`. transformers 5 takes the
+    rotary embedding from rope_parameters, older releases from rope_theta and rope_scaling."""
+    scaling = dict(config.rope_scaling or {"rope_type": "default"})
+    if scaling["rope_type"] == "dynamic":
+        # Not a key of this type there: its trained length is max_position_embeddings
+        del scaling["original_max_position_embeddings"]
     return {
-        "architectures": ["LlamaForCausalLM"],
+        "architectures": [FAMILIES[config.family].architecture],
         "model_type": config.family,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
@@ -60,14 +65,23 @@ def hugging_face_config(config: TargetConfig, dtype: str) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": config.rms_norm_eps,
         "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "rope_scaling": scaling if config.rope_scaling else None,
+        "rope_parameters": {"rope_theta": config.rope_theta, **scaling},
         "max_position_embeddings": config.max_position_embeddings,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "attention_bias": False,
+        "attention_bias": config.o_bias,
         "mlp_bias": False,
+        **_windows(config),
         "torch_dtype": dtype,
         **_ends(config),
     }
+
+
+def _windows(config: TargetConfig) -> dict[str, Any]:
+    if not config.windows:
+        return {"sliding_window": None, "use_sliding_window": False}
+    kinds = ["sliding_attention" if window else "full_attention" for window in config.windows]
+    return {"sliding_window": max(config.windows), "use_sliding_window": True, "layer_types": kinds}
 
 
 def _ends(config: TargetConfig) -> dict[str, Any]:

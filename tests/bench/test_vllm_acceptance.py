@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aot.checkpoint.source import resolve
-from aot.checkpoint.target import TargetConfig, read_target_config
+from aot.checkpoint.target import read_target_config, target_config_from_json
 from bench.vllm_acceptance import check_built_from
 from bench.vllm_table import Acceptance, Comparison, Pair, compare
 from bench.vllm_target import hugging_face_config
@@ -134,23 +134,37 @@ def test_a_bundle_of_another_draft_is_refused() -> None:
     )
 
 
-def test_the_folders_config_reads_back_as_the_target_it_was_made_from(tmp_path: Path) -> None:
-    config = TargetConfig(
-        family="llama",
-        hidden_size=64,
-        intermediate_size=96,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        vocab_size=128,
-        rms_norm_eps=1e-5,
-        rope_theta=100000.0,
-        rope_scaling=None,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        eos_token_ids=(2, 7),
-        bos_token_id=1,
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model_type": "llama", "tie_word_embeddings": True},
+        {"model_type": "llama", "attention_bias": True, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        {"model_type": "qwen2", "rope_scaling": YARN},
+        {"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
+        {"model_type": "mistral", "sliding_window": 16},
+        {"model_type": "mistral", "sliding_window": None},
+    ],
+)
+def test_the_folders_config_reads_back_as_the_target_it_was_made_from(keys: dict[str, Any], tmp_path: Path) -> None:
+    config = target_config_from_json(
+        {
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "vocab_size": 128,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 100000.0,
+            "max_position_embeddings": 256,
+            "eos_token_id": [2, 7],
+            "bos_token_id": 1,
+            **keys,
+        }
     )
     (tmp_path / "config.json").write_text(json.dumps(hugging_face_config(config, "bfloat16")), encoding="utf-8")
     assert read_target_config(resolve(str(tmp_path), key="model", base=tmp_path)) == config
