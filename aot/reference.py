@@ -130,45 +130,86 @@ def target_greedy(weights: Weights, config: TargetConfig, prompt: Sequence[int],
 
 
 @torch.inference_mode()
+def draft_state(weights: Weights, config: DraftConfig, features: torch.Tensor) -> torch.Tensor:
+    """What the draft makes of the target's features [T, num_aux * target_hidden_size]: its state, [T, hidden_size].
+
+    The features are normed, joined or each state by itself, where the draft has such norms, and reduced by fc; a draft
+    on the target's final state takes that as it is.
+    """
+    eps, width = config.rms_norm_eps, config.target_hidden_size
+    if config.feature_norm == "joined":
+        features = rms_norm(features, weights["input_norm.weight"], eps)
+    if config.feature_norm == "each":
+        states = features.view(len(features), -1, width)
+        normed = [rms_norm(states[:, i], weights[f"fc_norm.{i}.weight"], eps) for i in range(config.num_aux)]
+        features = torch.cat(normed, dim=-1)
+    return features if config.features == "final" else linear(features, weights, "fc")
+
+
+@torch.inference_mode()
 def draft_forward(
     weights: Weights,
     config: DraftConfig,
     token_ids_shifted: Sequence[int],
     hidden: torch.Tensor,
     which: Literal["features", "state"] = "features",
+    longest: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The draft's one layer over a whole sequence of rows.
+    """The draft over a whole sequence of rows.
 
     Args:
-        weights: by the names of `draft_shapes`, and `embed_tokens.weight`, the draft's own or the target's
-            (`with_embedding`).
+        weights: by the names of `draft_shapes`, with what it shares of the target's (`with_shared`).
         token_ids_shifted: T target-vocabulary ids; row i holds the token that FOLLOWS the position of hidden
             row i.
-        hidden: features [T, num_aux * target_hidden_size], or states [T, hidden_size] that fc has already
-            made or an earlier row has put out.
+        hidden: features [T, num_aux * target_hidden_size], or states [T, hidden_size] that `draft_state` has
+            already made or an earlier row has put out.
         which: what `hidden` is.
+        longest: the length that rope is made for (`inverse_frequencies`).
 
     Returns:
         Logits over the draft's vocabulary, float32 [T, draft_vocab_size]; and the recurrent states, which are
-        the stream before the final norm, [T, hidden_size].
+        the stream before the final norm (after it with norm_output), [T, hidden_size].
     """
-    eps = config.rms_norm_eps
-    state = F.linear(hidden, weights["fc.weight"]) if which == "features" else hidden
+    eps, windows = config.rms_norm_eps, config.windows or (0,) * config.num_layers
+    state = draft_state(weights, config, hidden) if which == "features" else hidden
     embedded = weights["embed_tokens.weight"][torch.tensor(token_ids_shifted, dtype=torch.int64)]
     normed_state = rms_norm(state, weights["midlayer.hidden_norm.weight"], eps)
     # The embedding half comes first.
     x = torch.cat([rms_norm(embedded, weights["midlayer.input_layernorm.weight"], eps), normed_state], dim=-1)
     stream = normed_state if config.norm_before_residual else state
-    stream = stream + causal_attention(x, weights, "midlayer.self_attn.", config)
-    normed = rms_norm(stream, weights["midlayer.post_attention_layernorm.weight"], eps)
-    stream = stream + mlp(normed, weights, "midlayer.mlp.")
-    logits = F.linear(rms_norm(stream, weights["norm.weight"], eps), weights["lm_head.weight"])
-    return logits.float(), stream
+    for layer in range(config.num_layers):
+        prefix = f"layers.{layer}." if layer else "midlayer."
+        if layer:
+            # Further layers read the stream alone, normed as vLLM norms it.
+            x = rms_norm(stream, weights[prefix + "input_layernorm.weight"], eps)
+        attention = causal_attention(x, weights, prefix + "self_attn.", config, window=windows[layer], longest=longest)
+        stream = stream + attention
+        normed = rms_norm(stream, weights[prefix + "post_attention_layernorm.weight"], eps)
+        stream = stream + mlp(normed, weights, prefix + "mlp.")
+    final = rms_norm(stream, weights["norm.weight"], eps)
+    logits = F.linear(final, weights["lm_head.weight"]) * config.logit_scale
+    return logits.float(), final if config.norm_output else stream
 
 
-def with_embedding(draft_weights: Weights, target_weights: Weights) -> dict[str, torch.Tensor]:
-    """The draft's weights with the target's embedding table where it has none of its own."""
-    return {"embed_tokens.weight": target_weights["model.embed_tokens.weight"], **draft_weights}
+def with_shared(draft_weights: Weights, target_weights: Weights) -> dict[str, torch.Tensor]:
+    """The draft's weights with the target's embedding table and head rows where it has none of its own."""
+    embedding = target_weights["model.embed_tokens.weight"]
+    shared = {"embed_tokens.weight": embedding}
+    if "lm_head.weight" not in draft_weights:
+        ids = torch.arange(len(draft_weights["d2t"])) + draft_weights["d2t"]
+        shared["lm_head.weight"] = target_weights.get("lm_head.weight", embedding)[ids]
+    return {**shared, **draft_weights}
+
+
+@torch.inference_mode()
+def draft_features(
+    target_weights: Weights, target_config: TargetConfig, draft_config: DraftConfig, token_ids: Sequence[int]
+) -> torch.Tensor:
+    """What the draft reads of the target for `token_ids`, [T, num_aux * target_hidden_size]."""
+    if draft_config.features == "auxiliary":
+        return target_forward(target_weights, target_config, token_ids, draft_config.aux_layers)[1]
+    _, last = target_forward(target_weights, target_config, token_ids, (target_config.num_layers,))
+    return rms_norm(last, target_weights["model.norm.weight"], target_config.rms_norm_eps)
 
 
 @torch.inference_mode()
@@ -197,12 +238,12 @@ def eagle3_greedy_chain(
     """
     if len(committed) < 2:
         raise ValueError("a draft row needs a feature and the token after it: at least two committed tokens")
-    weights = with_embedding(draft_weights, target_weights)
-    _, features = target_forward(target_weights, target_config, committed[:-1], draft_config.aux_layers)
-    states, tokens = F.linear(features, weights["fc.weight"]), list(committed[1:])
+    weights = with_shared(draft_weights, target_weights)
+    features = draft_features(target_weights, target_config, draft_config, committed[:-1])
+    states, tokens = draft_state(weights, draft_config, features), list(committed[1:])
     proposed: list[int] = []
     while len(proposed) < num_speculative_tokens:
-        # One layer: a row's key and value depend on that row alone, so recomputing all of them is the cache.
+        # A row's keys and values depend on it and those before it alone, so recomputing all of them is the cache.
         logits, put_out = draft_forward(weights, draft_config, tokens, states, which="state")
         draft_id = int(logits[-1].argmax())
         proposed.append(draft_id + int(weights["d2t"][draft_id]))

@@ -1,12 +1,14 @@
-"""Plans and bundles as lines and as JSON."""
+"""Plans, drafts and bundles as lines and as JSON."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from aot.backends.aoti.backend import AotiBackend
 from aot.build.plan import Plan, kv_bytes, weight_bytes
+from aot.checkpoint.draft import DraftConfig
 from runtime.bundle.manifest import Manifest
 
 # Seconds that one unit took on one core of the machines in README's table; an estimate, said to be one.
@@ -47,6 +49,18 @@ def plan_lines(plan: Plan, backend: AotiBackend) -> Iterator[str]:
     )
 
 
+def draft_lines(config: DraftConfig) -> Iterator[str]:
+    """A draft for people: every field with who decided it, then what was taken rather than stated."""
+    for field in dataclasses.fields(config):
+        if field.name in ("sources", "notes"):
+            continue
+        value = getattr(config, field.name)
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        yield f"  {field.name:<24} {config.sources[field.name]:<9} {shown}".rstrip()
+    for note in config.notes:
+        yield f"note: {note}"
+
+
 def bundle_lines(manifest: Manifest) -> Iterator[str]:
     """A bundle for people."""
     total = sum(entry.size for entry in manifest.files.values())
@@ -59,7 +73,10 @@ def bundle_lines(manifest: Manifest) -> Iterator[str]:
         f"  limits   max_model_len {manifest.limits.max_model_len}, max_num_seqs {manifest.limits.max_num_seqs}, "
         f"K {manifest.speculation.num_speculative_tokens}, {manifest.dtype}"
     )
-    yield f"  aux      inputs of layers {', '.join(map(str, manifest.speculation.aux_layers))}"
+    layers = ", ".join(map(str, manifest.speculation.aux_layers))
+    yield f"  aux      {f'inputs of layers {layers}' if layers else 'none, the final normed state'}"
+    if d2t := manifest.draft.config.get("d2t_sha256"):
+        yield f"  d2t      {d2t[:16]}, head {manifest.draft.config['lm_head_sha256'][:16]}"
     yield f"  promise  {promise.lossless}; {promise.scripted_patterns} scripted patterns; bits kept across {across}"
     needs = " ".join(manifest.requires.cpu_features) or "any CPU"
     yield f"  requires {manifest.requires.machine} {manifest.requires.system}, torch {manifest.requires.torch}, {needs}"

@@ -15,6 +15,7 @@ Shapes as in training.batch; N query heads, G key/value heads, D head size, Vd d
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
@@ -23,8 +24,24 @@ from torch import Tensor, nn
 
 from aot.checkpoint.draft import DraftConfig
 from aot.models.layers import rotary_table
+from runtime.bundle.errors import ConfigError
 from training.batch import Batch
 
+# What of a draft's config a trained one cannot vary
+_TRAINED_AS = {
+    "num_layers": 1,
+    "features": "auxiliary",
+    "feature_norm": "none",
+    "fc_bias": False,
+    "norm_output": False,
+    "qkv_bias": False,
+    "o_bias": False,
+    "mlp_bias": False,
+    "qk_norm": False,
+    "windows": (),
+    "logit_scale": 1.0,
+    "own_head": True,
+}
 # Chains that begin at the last position run on past it, unjudged
 CHAIN_ROOM = 64
 
@@ -92,6 +109,23 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
 
 
+def refuse_variants(config: DraftConfig) -> None:
+    """Refuse a draft that differs from the one layer that is trained here.
+
+    Raises:
+        ConfigError: naming the first difference.
+    """
+    for field in dataclasses.fields(config):
+        found = getattr(config, field.name)
+        if field.name in _TRAINED_AS and found != _TRAINED_AS[field.name]:
+            raise ConfigError(
+                f"training knows no draft with {field.name} {found}",
+                expected=str(_TRAINED_AS[field.name]),
+                found=str(found),
+                repair="choose a draft of one plain Llama layer over auxiliary states",
+            )
+
+
 class TrainableDraft(nn.Module):
     """Parameters in float32 under the checkpoint's names (`aot.checkpoint.draft.draft_shapes`).
 
@@ -107,6 +141,7 @@ class TrainableDraft(nn.Module):
 
     def __init__(self, config: DraftConfig, embedding: Tensor) -> None:
         super().__init__()
+        refuse_variants(config)
         self.config = config
         self.fc = nn.Linear(config.num_aux * config.target_hidden_size, config.hidden_size, bias=False)
         self.midlayer = Layer(config)

@@ -58,8 +58,13 @@ def draft_manifest(
     weights: Mapping[str, Mapping[str, WeightRef]],
     fingerprints: tuple[str, str],
     version: str,
+    draft_digests: Mapping[str, str],
 ) -> Manifest:
-    """The manifest of a bundle that has not been verified: no checks, no promise, no files."""
+    """The manifest of a bundle that has not been verified: no checks, no promise, no files.
+
+    Args:
+        draft_digests: beside the draft's configuration, such as that of its vocabulary map.
+    """
     sizes, models, config = plan.geometry, plan.models, plan.config
     t, d = sizes.target, sizes.draft
     is_random = models.target_source is None
@@ -68,7 +73,7 @@ def draft_manifest(
     )
     groups = (
         KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, sizes.dtype),
-        KVGroup("draft", t.num_layers, 1, d.num_kv_heads, d.head_dim, sizes.dtype),
+        KVGroup("draft", t.num_layers, d.num_layers, d.num_kv_heads, d.head_dim, sizes.dtype),
     )
     return Manifest(
         format_version=FORMAT_VERSION,
@@ -85,7 +90,14 @@ def draft_manifest(
             t.eos_token_ids,
             models.target.to_json(),
         ),
-        draft=Model(draft_reference, fingerprints[1], d.vocab_size, d.hidden_size, (), models.draft.to_json()),
+        draft=Model(
+            draft_reference,
+            fingerprints[1],
+            d.vocab_size,
+            d.hidden_size,
+            (),
+            {**models.draft.to_json(), **draft_digests},
+        ),
         speculation=Speculation("eagle3", sizes.num_speculative_tokens, tuple(d.aux_layers), ROW_CONVENTION),
         limits=Limits(sizes.max_model_len, sizes.max_num_seqs),
         buckets=sizes.buckets,

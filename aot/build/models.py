@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aot.build.plan import Models
-from aot.checkpoint.draft import draft_config_from_json, load_draft_weights, read_draft_config
+from aot.checkpoint.draft import DraftOptions, draft_config_from_json, load_draft_weights, read_draft_config
 from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
 from aot.checkpoint.source import resolve
 from aot.checkpoint.target import load_target_weights, read_target_config, target_config_from_json
@@ -46,7 +46,7 @@ def read_models(config: BuildConfig) -> Models:
         raise problems[0] if len(problems) == 1 else ErrorGroup("Both models are missing", problems)
     target = read_target_config(sources[0])
     _check_length(config, target.max_length)
-    return Models(sources[0], sources[1], target, read_draft_config(sources[1], target))
+    return Models(sources[0], sources[1], target, read_draft_config(sources[1], target, options=draft_options(config)))
 
 
 def _random_models(config: BuildConfig) -> Models:
@@ -59,7 +59,19 @@ def _random_models(config: BuildConfig) -> Models:
         )
     target = target_config_from_json(config.target_config_path)
     _check_length(config, target.max_length)
-    return Models(None, None, target, draft_config_from_json(config.draft_config_path, target))
+    draft = draft_config_from_json(config.draft_config_path, target, options=draft_options(config))
+    return Models(None, None, target, draft)
+
+
+def draft_options(config: BuildConfig) -> DraftOptions:
+    """What the configuration says about how the draft is read."""
+    speculative = config.speculative_config
+    return DraftOptions(
+        aux_layers=speculative.aux_layers,
+        require_aux_layers=speculative.require_aux_layers,
+        aux_semantic=speculative.aux_semantic,
+        **speculative.draft_overrides.model_dump(),
+    )
 
 
 def _check_length(config: BuildConfig, model_max_len: int) -> None:

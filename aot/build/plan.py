@@ -68,15 +68,18 @@ def make_plan(config: BuildConfig, folder: Path, models: Models, backend: AotiBa
 
 
 def weight_bytes(models: Models, dtype: str) -> int:
-    """An estimate of the bytes of both models' weights in `dtype`, embedding shared, packing aside."""
+    """An estimate of the bytes of both models' weights in `dtype`, packing aside."""
     t, d, size = models.target, models.draft, 4 if dtype == "float32" else 2
     attention = t.hidden_size * t.head_dim * (2 * t.num_heads + 2 * t.num_kv_heads)
     layer = attention + 3 * t.hidden_size * t.intermediate_size
     # The embedding is read by row and the head as a packed product, so a tied model still stores both
     target = t.num_layers * layer + 2 * t.vocab_size * t.hidden_size
-    draft = d.hidden_size * d.num_aux * d.target_hidden_size
-    draft += d.hidden_size * d.head_dim * (3 * d.num_heads + 4 * d.num_kv_heads)
-    draft += 3 * d.hidden_size * d.intermediate_size + d.draft_vocab_size * d.hidden_size
+    draft = d.hidden_size * (d.num_aux * d.target_hidden_size if d.features == "auxiliary" else 0)
+    # The first layer's queries, keys and values read twice the width
+    draft += d.hidden_size * d.head_dim * (d.num_heads + 2 * d.num_kv_heads)
+    draft += d.num_layers * d.hidden_size * d.head_dim * (2 * d.num_heads + 2 * d.num_kv_heads)
+    draft += d.num_layers * 3 * d.hidden_size * d.intermediate_size + d.draft_vocab_size * d.hidden_size
+    draft += d.vocab_size * d.hidden_size if d.own_embedding else 0
     return size * (target + draft)
 
 
@@ -84,5 +87,5 @@ def kv_bytes(sizes: Geometry) -> int:
     """Bytes of the whole KV pool, target and draft layers."""
     element = 4 if sizes.dtype == "float32" else 2
     per_token = 2 * sizes.target.num_layers * sizes.target.num_kv_heads * sizes.target.head_dim
-    per_token += 2 * sizes.draft.num_kv_heads * sizes.draft.head_dim
+    per_token += 2 * sizes.draft.num_layers * sizes.draft.num_kv_heads * sizes.draft.head_dim
     return per_token * sizes.num_blocks * sizes.block_size * element

@@ -243,10 +243,13 @@ def _stage(
     reporter: Reporter,
 ) -> Manifest:
     from aot.build.scopes import scopes
-    from aot.build.store import WeightStore, wanted_layouts
+    from aot.build.store import WeightStore, digest, wanted_layouts
     from aot.build.verify import verify
+    from aot.checkpoint.draft import embedding_note
     from aot.checkpoint.tokenizer import write_tokenizer
 
+    if note := embedding_note(draft, target["model.embed_tokens.weight"]):
+        reporter.say(f"note: {note}")
     units = place_units(plan, cache, staging)
     calls = [call for graph in plan.table.graphs for call in graph.calls]
     store = WeightStore(staging / "weights", wanted_layouts(calls, {unit.name: unit for unit in units}))
@@ -256,7 +259,9 @@ def _stage(
         held[scope] = tensors
     if plan.models.target_source is not None:
         write_tokenizer(plan.models.target_source, staging / "tokenizer")
-    manifest = draft_manifest(plan, backend, units, store.references, prints, builder_version())
+    # A map that was made from other data than the head was trained on shows here and nowhere else
+    digests = {"d2t_sha256": digest(draft["d2t"]), "lm_head_sha256": digest(held["draft"]["lm_head.weight"])}
+    manifest = draft_manifest(plan, backend, units, store.references, prints, builder_version(), digests)
     manifest = dataclasses.replace(manifest, files=list_files(staging))
     size = sum(entry.size for entry in manifest.files.values())
     reporter.say(f"Stored weights and graphs, {size / 1e6:.0f} MB")

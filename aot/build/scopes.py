@@ -35,32 +35,46 @@ def scopes(
 
     Args:
         target: Hugging Face's names, `lm_head.weight` absent when tied.
-        draft: canonical EAGLE3 names, `embed_tokens.weight` absent when it shares the target's.
+        draft: canonical EAGLE3 names (`draft_shapes`) and `d2t`.
     """
-    t, d = geometry.target, geometry.draft
+    t = geometry.target
     embedding = target["model.embed_tokens.weight"]
     angles = rotary_table(geometry.max_model_len, t.head_dim, t.rope_theta, t.rope_scaling)
     embed = {"embed_tokens.weight": embedding, "rotary.weight": angles}
     yield "target.embed", pad_target_scope(embed, geometry)
     for i in range(t.num_layers):
         yield f"target.layers.{i}", pad_target_scope(decoder_layer(target, f"model.layers.{i}."), geometry)
-    head = {"norm.weight": target["model.norm.weight"], "lm_head.weight": target.get("lm_head.weight", embedding)}
+    head = {"norm.weight": target["model.norm.weight"], "lm_head.weight": target_head(target)}
     yield "target.head", pad_target_scope(head, geometry)
-    layer = decoder_layer(draft, "midlayer.")
+    yield "draft", draft_scope(geometry, target, draft)
+
+
+def draft_scope(geometry: Geometry, target: Mapping[str, Tensor], draft: Mapping[str, Tensor]) -> Scope:
+    """The draft's scope, with the target's embedding table and head where the draft has none of its own.
+
+    A head that is shared is the target's rows of the ids that the draft may propose.
+    """
+    d, embedding = geometry.draft, target["model.embed_tokens.weight"]
     ids = torch.arange(d.draft_vocab_size, dtype=torch.int64) + draft["d2t"].to(torch.int64)
-    yield (
-        "draft",
-        {
-            **layer,
-            "embed_tokens.weight": draft.get("embed_tokens.weight", embedding),
-            "rotary.weight": rotary_table(geometry.max_model_len, d.head_dim, d.rope_theta, d.rope_scaling),
-            "hidden_norm.weight": draft["midlayer.hidden_norm.weight"],
-            "fc.weight": draft["fc.weight"],
-            "norm.weight": draft["norm.weight"],
-            "lm_head.weight": draft["lm_head.weight"],
-            "target_ids.weight": ids.to(torch.int32),
-        },
-    )
+    scope: Scope = {
+        **decoder_layer(draft, "midlayer."),
+        "embed_tokens.weight": draft["embed_tokens.weight"] if d.own_embedding else embedding,
+        "rotary.weight": rotary_table(geometry.max_model_len, d.head_dim, d.rope_theta, d.rope_scaling),
+        "hidden_norm.weight": draft["midlayer.hidden_norm.weight"],
+        "norm.weight": draft["norm.weight"],
+        "lm_head.weight": draft["lm_head.weight"] if d.own_head else target_head(target)[ids],
+        "target_ids.weight": ids.to(torch.int32),
+    }
+    for layer in range(1, d.num_layers):
+        prefix = f"layers.{layer}."
+        scope |= {prefix + name: weight for name, weight in decoder_layer(draft, prefix).items()}
+    scope |= {name: weight for name, weight in draft.items() if name.startswith(("fc.", "fc_norm.", "input_norm."))}
+    return scope
+
+
+def target_head(target: Mapping[str, Tensor]) -> Tensor:
+    """The target's head, [V, H]: its own, or the embedding table where they are tied."""
+    return target.get("lm_head.weight", target["model.embed_tokens.weight"])
 
 
 def decoder_layer(weights: Mapping[str, Tensor], prefix: str) -> Scope:

@@ -2,7 +2,7 @@
 
 They make toy pairs for tests, and the demo's draft until a trained one ships. Values are uniform with the
 variance of the usual initialisation, drawn in whole steps of 2**-24, so a seed gives the same bytes on every
-machine. Norm weights scatter around one, so that a norm that is left out or misplaced shows.
+machine. Norm weights scatter around one and biases around zero, so that one that is left out or misplaced shows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ def random_target_weights(config: TargetConfig, seed: int, dtype: torch.dtype) -
 def random_draft_weights(config: DraftConfig, seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Weights of every tensor of `draft_shapes(config)` in `dtype`, and a `d2t` to random target ids.
 
-    A draft that is not as wide as its target also gets the embedding table that it then needs.
+    Draft ids are those of the target where the vocabularies are of one size.
     """
     import torch
 
-    shapes = draft_shapes(config)
-    if config.hidden_size != config.target_hidden_size:
-        shapes["embed_tokens.weight"] = (config.vocab_size, config.hidden_size)
-    weights = _random(shapes, seed, dtype)
+    weights = _random(draft_shapes(config), seed, dtype)
     ids = torch.randperm(config.vocab_size, generator=torch.Generator().manual_seed(seed))
     chosen = ids[: config.draft_vocab_size].sort().values
     weights["d2t"] = chosen - torch.arange(config.draft_vocab_size)
@@ -46,7 +43,9 @@ def _random(shapes: Shapes, seed: int, dtype: torch.dtype) -> dict[str, torch.Te
     weights: dict[str, torch.Tensor] = {}
     for name, shape in shapes.items():
         uniform = torch.rand(shape, generator=generator) - 0.5
-        if len(shape) == 1:
+        if name.endswith(".bias"):
+            weights[name] = (0.2 * uniform).to(dtype)
+        elif len(shape) == 1:
             weights[name] = (1.0 + 0.2 * uniform).to(dtype)
         else:
             # A uniform value in [-0.5, 0.5) has variance 1/12; linears keep the variance of what they read.

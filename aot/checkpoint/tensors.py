@@ -8,7 +8,7 @@ reads only their headers and needs no torch.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import torch
 
 Shapes = dict[str, tuple[int, ...]]
+
+# safetensors' names of float types, and torch's.
+_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 _REPAIR = "fetch the checkpoint again; it must hold model.safetensors, its shards, or pytorch_model.bin"
 
@@ -76,8 +79,26 @@ def read_shapes(folder: Path) -> Shapes:
     return shapes
 
 
-def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Every tensor by name, on the CPU, in its stored dtype."""
+def stored_dtypes(folder: Path) -> str:
+    """The float types in which the folder's tensors are stored, such as "bfloat16"; several joined by " and "."""
+    found: set[str] = set()
+    for path in tensor_files(folder):
+        if path.suffix == ".bin":
+            tensors = _read_pickle(path).values()
+            found |= {str(t.dtype).removeprefix("torch.") for t in tensors if t.is_floating_point()}
+            continue
+        from safetensors import safe_open
+
+        with safe_open(path, framework="np") as file:
+            names = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+        found |= {_FLOATS[name] for name in names if name in _FLOATS}
+    return " and ".join(sorted(found))
+
+
+def read_tensors(folder: Path, *, only: frozenset[str] | None = None) -> dict[str, torch.Tensor]:
+    """Every tensor by name, or those of `only`, on the CPU, in its stored dtype."""
+    if only is not None:
+        return dict(_some_tensors(folder, only))
     tensors: dict[str, torch.Tensor] = {}
     for path in tensor_files(folder):
         if path.suffix == ".bin":
@@ -91,6 +112,20 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
         except (SafetensorError, OSError) as error:
             raise _unreadable(path, error) from None
     return tensors
+
+
+def _some_tensors(folder: Path, only: frozenset[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    for path in tensor_files(folder):
+        if path.suffix == ".bin":
+            yield from ((name, tensor) for name, tensor in _read_pickle(path).items() if name in only)
+            continue
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                yield from ((name, file.get_tensor(name)) for name in only & set(file.keys()))
+        except (SafetensorError, OSError) as error:
+            raise _unreadable(path, error) from None
 
 
 def _read_pickle(path: Path) -> dict[str, torch.Tensor]:

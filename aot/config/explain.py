@@ -25,6 +25,8 @@ from aot.config.vllm_keys import UNSUPPORTED
 _SENTENCES: dict[str, tuple[str, str]] = {
     "bool_parsing": ("is not a truth value", "true or false"),
     "bool_type": ("is not a truth value", "true or false"),
+    "float_type": ("is not a number", "a number"),
+    "greater_than": ("is too small", "more than {gt}"),
     "greater_than_equal": ("is too small", "at least {ge}"),
     "int_type": ("is not an integer", "an integer"),
     "less_than_equal": ("is too large", "at most {le}"),

@@ -40,6 +40,7 @@ TextBool = Annotated[bool, BeforeValidator(_bool_from_text, json_schema_input_ty
 Positive = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 # The tuple itself comes as a YAML list, which strict mode would refuse; its members stay strict.
 BucketList = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1, json_schema_extra=_derived)]
+LayerList = Annotated[tuple[Annotated[int, Field(ge=0, le=MOST_TOKENS)], ...], Field(strict=False, min_length=1)]
 FilePath = Annotated[Path, Field(strict=False)]
 
 
@@ -47,8 +48,28 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class DraftOverrides(_Section):
+    """What goes before the draft's config.json, where it is silent, ambiguous or wrong."""
+
+    norm_before_residual: bool | None = Field(
+        default=None, description="The residual of the draft's first layer is the normed hidden state."
+    )
+    norm_output: bool | None = Field(
+        default=None, description="Each draft step reads the state after the final norm of the step before."
+    )
+    rope_theta: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Base of the draft's rotary embedding."
+    )
+    attention_window: Annotated[int, Field(ge=0, le=MOST_TOKENS)] | None = Field(
+        default=None, description="Tokens that a row of the draft sees, in every layer; 0 for all."
+    )
+    embed_tokens: Literal["auto", "draft", "target"] = Field(
+        default="auto", description="Whose embedding table the draft reads; auto: its own where it has one."
+    )
+
+
 class SpeculativeConfig(_Section):
-    """vLLM's speculative_config."""
+    """vLLM's speculative_config, and beside it how a draft is read that does not say enough."""
 
     method: Literal["eagle3"] = Field(default="eagle3", description="The speculation method.")
     model: str | None = Field(
@@ -62,6 +83,22 @@ class SpeculativeConfig(_Section):
         le=MOST_SPECULATIVE_TOKENS,
         description="K, the number of draft tokens that each step proposes.",
         examples=[3],
+    )
+    aux_layers: LayerList | None = Field(
+        default=None,
+        description="Ids of the target's layers whose states the draft reads, instead of those in its config.json.",
+        examples=[[2, 16, 29]],
+    )
+    require_aux_layers: bool = Field(
+        default=False, description="Refuse a draft that names no layers, instead of taking the default ones."
+    )
+    aux_semantic: Literal["auto", "input_of", "output_of"] = Field(
+        default="auto",
+        description="What layer ids mean: the streams that enter those layers or those that leave them. "
+        "auto: by the list's first id, 2 for inputs, 1 for outputs; refused where that does not tell.",
+    )
+    draft_overrides: DraftOverrides = Field(
+        default=DraftOverrides(), description="Keys that go before the draft's config.json."
     )
 
 

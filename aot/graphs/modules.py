@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from aot.graphs.units import CONTEXT, POOL, UnitSpec
-from aot.models.eagle3 import DraftInitial, DraftRecurrent
+from aot.models.eagle3 import DraftInitial, DraftRecurrent, FinalFeatures
 from aot.models.llama import TargetEmbed, TargetLayer, TargetPrefillHead, TargetVerifyHead
 
 MODULES: Mapping[str, Callable[..., nn.Module]] = {
@@ -16,6 +17,7 @@ MODULES: Mapping[str, Callable[..., nn.Module]] = {
     "target_layer": TargetLayer,
     "target_prefill_head": TargetPrefillHead,
     "target_verify_head": TargetVerifyHead,
+    "target_final_features": FinalFeatures,
     "draft_initial": DraftInitial,
     "draft_recurrent": DraftRecurrent,
 }
@@ -60,3 +62,13 @@ def dynamic_shapes(spec: UnitSpec) -> tuple[dict[int, object], ...]:
     return tuple(
         {axis: dims[dim] for axis, dim in enumerate(value.shape) if isinstance(dim, str)} for value in spec.inputs
     )
+
+
+def export(spec: UnitSpec, unit: nn.Module) -> torch.export.ExportedProgram:
+    """`unit` traced on the example inputs, with the context and the pools of any size."""
+    inputs, shapes = example_inputs(spec), dynamic_shapes(spec)
+    named = inspect.signature(unit.forward).bind(*inputs).arguments
+    # Export wants the dynamic dimensions of `*further` inputs nested as the call binds them
+    positional = sum(not isinstance(value, tuple) for value in named.values())
+    nested = shapes if positional == len(shapes) else (*shapes[:positional], shapes[positional:])
+    return torch.export.export(unit, inputs, dynamic_shapes=nested if any(shapes) else None, strict=False)

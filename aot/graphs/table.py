@@ -93,6 +93,10 @@ class _Builder:
             steps.append((layer, Call(layer.name, f"target.layers.{i}", values, (f"hidden.{i + 1}",))))
         last = f"hidden.{g.target.num_layers}"
         taps = tuple(f"hidden.{position}" for position in g.draft.aux_layers)
+        if g.draft.features == "final":
+            norm = self._use(self.factory.final_features(rows))
+            steps.append((norm, Call(norm.name, "target.head", (last,), ("final",))))
+            taps = ("final",)
         if kind == "target_prefill":
             head, bucket = self._use(self.factory.prefill_head(rows)), f"t{rows}"
             extra: tuple[str, ...] = ("last_index",)
@@ -103,9 +107,9 @@ class _Builder:
         steps.append((head, Call(head.name, "target.head", (last, *extra, *taps), outputs)))
         self._add(f"{kind}.{bucket}.c{context}", kind, requests, rows, context, steps)
 
-    def _draft_pools(self) -> tuple[str, str]:
-        index = self.g.target.num_layers  # draft layers follow the target's under one block table
-        return f"kv.{index}.k", f"kv.{index}.v"
+    def _draft_pools(self) -> tuple[str, ...]:
+        first = self.g.target.num_layers  # draft layers follow the target's under one block table
+        return tuple(f"kv.{first + layer}.{half}" for layer in range(self.g.draft.num_layers) for half in "kv")
 
     def draft_initial(self, kind: GraphKind, requests: int, per_request: int, context: int) -> None:
         unit = self._use(self.factory.draft_initial(requests, per_request))

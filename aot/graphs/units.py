@@ -25,7 +25,7 @@ class UnitSpec:
         kind: a key of `aot.graphs.modules.MODULES`.
         dtype: of weights and activations.
         arguments: the module's constructor arguments, dtype aside.
-        inputs, outputs: in call order; the last two inputs of a unit with KV are its key and value pool.
+        inputs, outputs: in call order; the last inputs of a unit with KV are the key and value pool of each layer.
     """
 
     name: str
@@ -160,9 +160,21 @@ class UnitFactory:
             outputs=(_ints("accepted", requests, per_request), self._features(rows), *self._logits(rows)),
         )
 
+    def final_features(self, rows: int) -> UnitSpec:
+        t = self.g.target
+        hidden = TensorSpec("hidden", self.g.dtype, (rows, t.hidden_size))
+        return UnitSpec(
+            name=f"target_final_features.t{rows}",
+            kind="target_final_features",
+            dtype=self.g.dtype,
+            arguments={"hidden": t.hidden_size, "eps": t.rms_norm_eps},
+            inputs=(hidden,),
+            outputs=(TensorSpec("final", self.g.dtype, (rows, t.hidden_size)),),
+        )
+
     def _draft_arguments(self) -> dict[str, int | float | bool]:
         d = self.g.draft
-        return {
+        plain: dict[str, int | float | bool] = {
             "vocab": d.vocab_size,
             "draft_vocab": d.draft_vocab_size,
             "hidden": d.hidden_size,
@@ -174,6 +186,29 @@ class UnitFactory:
             "max_positions": self.g.max_model_len,
             "norm_before_residual": d.norm_before_residual,
         }
+        # Only where a draft differs: the plain draft's units keep their description, and with it their cache keys
+        variants: dict[str, tuple[int | float | bool, int | float | bool]] = {
+            "layers": (d.num_layers, 1),
+            "qkv_bias": (d.qkv_bias, False),
+            "o_bias": (d.o_bias, False),
+            "mlp_bias": (d.mlp_bias, False),
+            "qk_norm": (d.qk_norm, False),
+            "window": (max(d.windows, default=0), 0),
+            "windowed_layers": (sum(1 << layer for layer, window in enumerate(d.windows) if window), 0),
+            "norm_output": (d.norm_output, False),
+            "logit_scale": (d.logit_scale, 1.0),
+            "mapped": (not d.full_vocabulary, True),
+        }
+        return plain | {name: value for name, (value, neutral) in variants.items() if value != neutral}
+
+    def _draft_pools(self) -> tuple[TensorSpec, ...]:
+        key, value = self._pools(self.g.draft.num_kv_heads, self.g.draft.head_dim)
+        further = [
+            TensorSpec(f"{pool.name}_{layer}", pool.dtype, pool.shape)
+            for layer in range(1, self.g.draft.num_layers)
+            for pool in (key, value)
+        ]
+        return key, value, *further
 
     def _draft_outputs(self, requests: int) -> tuple[TensorSpec, TensorSpec]:
         state = TensorSpec("state", self.g.dtype, (requests, self.g.draft.hidden_size))
@@ -182,23 +217,29 @@ class UnitFactory:
     def draft_initial(self, requests: int, per_request: int) -> UnitSpec:
         d, rows = self.g.draft, requests * per_request
         features = self._features(rows)
+        arguments = {
+            **self._draft_arguments(),
+            "feature_size": d.num_aux * d.target_hidden_size if d.features == "auxiliary" else 0,
+        }
+        arguments |= {"normed_jointly": True} if d.feature_norm == "joined" else {}
+        arguments |= {"normed_states": d.num_aux} if d.feature_norm == "each" else {}
+        arguments |= {"fc_bias": True} if d.fc_bias else {}
         return UnitSpec(
             name=f"draft_initial.r{requests}x{per_request}",
             kind="draft_initial",
             dtype=self.g.dtype,
-            arguments={**self._draft_arguments(), "feature_size": d.num_aux * d.target_hidden_size},
+            arguments=arguments,
             inputs=(
                 _ints("tokens", rows),
                 *self._paging(requests, rows),
                 features,
                 _ints("last_index", requests),
-                *self._pools(d.num_kv_heads, d.head_dim),
+                *self._draft_pools(),
             ),
             outputs=self._draft_outputs(requests),
         )
 
     def draft_recurrent(self, requests: int) -> UnitSpec:
-        d = self.g.draft
         _, state = self._draft_outputs(requests)
         return UnitSpec(
             name=f"draft_recurrent.r{requests}",
@@ -209,7 +250,7 @@ class UnitFactory:
                 _ints("tokens", requests),
                 state,
                 *self._paging(requests, requests),
-                *self._pools(d.num_kv_heads, d.head_dim),
+                *self._draft_pools(),
             ),
             outputs=self._draft_outputs(requests),
         )

@@ -1,11 +1,17 @@
-"""The EAGLE3 draft: one decoder layer that reads a token embedding beside a hidden state of the target.
+"""The EAGLE3 draft: a decoder layer that reads a token embedding beside a hidden state of the target.
 
 Row i holds (feature i, token i+1) at position i. The initial pass takes the target's features and reduces them with
 `fc`; the recurrent passes take the draft's own previous state in their place. The state handed on is the residual
 stream before the final norm. Drafting is always greedy.
 
+Published drafts vary this: norms and a bias around `fc`, or no `fc` at all; further layers, which read the stream
+alone; biases, query and key norms and windows as the target's families have them; the state after the final norm
+handed on; scaled logits; the target's whole vocabulary. Each is an argument, and without it the graph has no trace
+of it.
+
 Source: arXiv:2503.01840 and the published checkpoints' reference code; the order inside the layer is embedding half
-first, with the residual taken from the hidden state before (or, when norm_before_residual, after) its norm.
+first, with the residual taken from the hidden state before (or, when norm_before_residual, after) its norm. Further
+layers are vLLM's: ordinary decoder layers, normed by their input_layernorm.
 """
 
 from __future__ import annotations
@@ -17,11 +23,36 @@ from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
 from aot.models.llama import argmax
 
 
-class Draft(nn.Module):
-    """The draft's layer, norm and head; `DraftInitial` and `DraftRecurrent` differ in their hidden state's source.
+class FurtherLayer(nn.Module):
+    """A draft layer after the first: hidden [T, H] -> hidden [T, H], its KV pools updated in place."""
 
-    Weights beside the layer's: embed_tokens [V, H], rotary [positions, D], lm_head [Vd, H] and target_ids [Vd] int32,
+    def __init__(self, hidden: int, eps: float, attention: Attention, mlp: MLP, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(hidden, eps, dtype)
+        self.self_attn = attention
+        self.post_attention_layernorm = RMSNorm(hidden, eps, dtype)
+        self.mlp = mlp
+
+    def forward(self, hidden: Tensor, *context: Tensor) -> Tensor:
+        """`context` is what `Attention.forward` takes after its rows."""
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), *context)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))  # type: ignore[no-any-return]
+
+
+class Draft(nn.Module):
+    """The draft's layers, norm and head; `DraftInitial` and `DraftRecurrent` differ in their hidden state's source.
+
+    Weights beside the layers': embed_tokens [V, H], rotary [positions, D], lm_head [Vd, H] and target_ids [Vd] int32,
     which maps a draft id to its target id (draft id + d2t).
+
+    Args:
+        layers: decoder layers; the second and further ones are `layers.1`, `layers.2`, and so on.
+        qkv_bias, o_bias, mlp_bias: biases of the projections, in every layer.
+        qk_norm: a norm over each query and key head.
+        window: tokens that a row sees in the layers whose bit is set in `windowed_layers`.
+        norm_output: hand on the state after the final norm.
+        logit_scale: factor of the logits.
+        mapped: draft ids differ from the target's; False leaves target_ids out.
     """
 
     def __init__(
@@ -37,42 +68,86 @@ class Draft(nn.Module):
         max_positions: int,
         norm_before_residual: bool,
         dtype: torch.dtype,
+        *,
+        layers: int = 1,
+        qkv_bias: bool = False,
+        o_bias: bool = False,
+        mlp_bias: bool = False,
+        qk_norm: bool = False,
+        window: int = 0,
+        windowed_layers: int = 0,
+        norm_output: bool = False,
+        logit_scale: float = 1.0,
+        mapped: bool = True,
     ) -> None:
         super().__init__()
+
+        def attention(layer: int) -> Attention:
+            return Attention(
+                hidden if layer else 2 * hidden,
+                hidden,
+                heads,
+                kv_heads,
+                head_dim,
+                dtype,
+                qkv_bias=qkv_bias,
+                o_bias=o_bias,
+                qk_norm_eps=eps if qk_norm else 0.0,
+                window=window if windowed_layers >> layer & 1 else 0,
+            )
+
         self.norm_before_residual = norm_before_residual
+        self.norm_output, self.logit_scale = norm_output, logit_scale
         self.embed_tokens = Table(vocab, hidden, dtype=dtype)
         self.rotary = Table(max_positions, head_dim, dtype=torch.float32)
         self.input_layernorm = RMSNorm(hidden, eps, dtype)
         self.hidden_norm = RMSNorm(hidden, eps, dtype)
-        self.self_attn = Attention(2 * hidden, hidden, heads, kv_heads, head_dim, dtype)
+        self.self_attn = attention(0)
         self.post_attention_layernorm = RMSNorm(hidden, eps, dtype)
-        self.mlp = MLP(hidden, intermediate, dtype)
+        self.mlp = MLP(hidden, intermediate, dtype, mlp_bias)
+        self.layers = nn.ModuleDict()
+        for layer in range(1, layers):
+            mlp = MLP(hidden, intermediate, dtype, mlp_bias)
+            self.layers[str(layer)] = FurtherLayer(hidden, eps, attention(layer), mlp, dtype)
         self.norm = RMSNorm(hidden, eps, dtype)
         self.lm_head = Linear(hidden, draft_vocab, dtype)
-        self.target_ids = Table(draft_vocab, dtype=torch.int32)
+        self.target_ids = Table(draft_vocab, dtype=torch.int32) if mapped else None
 
-    def layer(
+    def run_layers(
         self,
         tokens: Tensor,
         state: Tensor,
         positions: Tensor,
         slot_mapping: Tensor,
         block_table: Tensor,
-        key_pool: Tensor,
-        value_pool: Tensor,
+        pools: tuple[Tensor, ...],
     ) -> Tensor:
-        """tokens [T], state [T, H] -> the residual stream after the layer, [T, H]."""
+        """tokens [T], state [T, H], each layer's key and value pool -> the residual stream after them, [T, H]."""
         normed = self.hidden_norm(state)
         residual = normed if self.norm_before_residual else state
         rows = torch.cat([self.input_layernorm(self.embed_tokens(tokens)), normed], dim=-1)
-        hidden = residual + self.self_attn(
-            rows, self.rotary(positions), positions, slot_mapping, block_table, key_pool, value_pool
-        )
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))  # type: ignore[no-any-return]
+        context = (self.rotary(positions), positions, slot_mapping, block_table)
+        hidden = residual + self.self_attn(rows, *context, *pools[:2])
+        hidden = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        for index, layer in enumerate(self.layers.values(), 1):
+            hidden = layer(hidden, *context, *pools[2 * index : 2 * index + 2])
+        return hidden  # type: ignore[no-any-return]
 
-    def propose(self, state: Tensor) -> Tensor:
-        """The greedy draft token of each state, [R, H] -> [R] int32, as ids of the target's vocabulary."""
-        return self.target_ids(argmax(self.lm_head(self.norm(state))))  # type: ignore[no-any-return]
+    def logits(self, normed: Tensor) -> Tensor:
+        """Logits over the draft's vocabulary of states after the final norm, [R, H] -> [R, Vd]."""
+        made: Tensor = self.lm_head(normed)
+        return made if self.logit_scale == 1.0 else made * self.logit_scale
+
+    def logits_of_output(self, state: Tensor) -> Tensor:
+        """The logits behind a draft token, from the state [R, H] that was handed on with it."""
+        return self.logits(state if self.norm_output else self.norm(state))
+
+    def propose(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The stream [R, H] -> its greedy draft token [R] int32, an id of the target's, and the state to hand on."""
+        normed = self.norm(state)
+        token = argmax(self.logits(normed))
+        mapped = token if self.target_ids is None else self.target_ids(token)
+        return mapped, normed if self.norm_output else state
 
 
 class DraftInitial(Draft):
@@ -80,11 +155,40 @@ class DraftInitial(Draft):
 
     tokens [T] (row i holds token i+1), positions [T], slot_mapping [T], block_table [R, B], features [T, A*Ht],
     last_index [R] (each request's last valid row), pools -> draft token [R] int32, state [R, H].
+
+    Args:
+        feature_size: A*Ht, what `fc` reads; 0 for a draft on the final state, which has no `fc`.
+        normed_jointly: the joined features are normed before `fc` (`input_norm`).
+        normed_states: each of so many states is normed by itself before `fc` (`fc_norm.0`, `fc_norm.1`, ...).
     """
 
-    def __init__(self, *, feature_size: int, hidden: int, dtype: torch.dtype, **rest: int | float | bool) -> None:
-        super().__init__(hidden=hidden, dtype=dtype, **rest)  # type: ignore[arg-type]
-        self.fc = Linear(feature_size, hidden, dtype)
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        hidden: int,
+        eps: float,
+        dtype: torch.dtype,
+        normed_jointly: bool = False,
+        normed_states: int = 0,
+        fc_bias: bool = False,
+        **rest: int | float | bool,
+    ) -> None:
+        super().__init__(hidden=hidden, eps=eps, dtype=dtype, **rest)  # type: ignore[arg-type]
+        self.input_norm = RMSNorm(feature_size, eps, dtype) if normed_jointly else None
+        widths = [feature_size // normed_states] * normed_states if normed_states else []
+        self.fc_norm = nn.ModuleList([RMSNorm(width, eps, dtype) for width in widths])
+        self.fc = Linear(feature_size, hidden, dtype, fc_bias) if feature_size else None
+
+    def reduce(self, features: Tensor) -> Tensor:
+        """The target's features as a state of the draft, [T, A*Ht] -> [T, H]."""
+        if self.input_norm is not None:
+            features = self.input_norm(features)
+        if self.fc_norm:
+            width = features.shape[-1] // len(self.fc_norm)
+            states = [norm(features[:, i * width : (i + 1) * width]) for i, norm in enumerate(self.fc_norm)]
+            features = torch.cat(states, dim=-1)
+        return features if self.fc is None else self.fc(features)
 
     def forward(
         self,
@@ -96,10 +200,11 @@ class DraftInitial(Draft):
         last_index: Tensor,
         key_pool: Tensor,
         value_pool: Tensor,
+        *further_pools: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        hidden = self.layer(tokens, self.fc(features), positions, slot_mapping, block_table, key_pool, value_pool)
-        state = hidden[last_index.long()]
-        return self.propose(state), state
+        pools = (key_pool, value_pool, *further_pools)
+        hidden = self.run_layers(tokens, self.reduce(features), positions, slot_mapping, block_table, pools)
+        return self.propose(hidden[last_index.long()])
 
 
 class DraftRecurrent(Draft):
@@ -118,6 +223,18 @@ class DraftRecurrent(Draft):
         block_table: Tensor,
         key_pool: Tensor,
         value_pool: Tensor,
+        *further_pools: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        state = self.layer(tokens, state, positions, slot_mapping, block_table, key_pool, value_pool)
-        return self.propose(state), state
+        pools = (key_pool, value_pool, *further_pools)
+        return self.propose(self.run_layers(tokens, state, positions, slot_mapping, block_table, pools))
+
+
+class FinalFeatures(nn.Module):
+    """The features of a draft on the target's final state: hidden [T, H] -> the normed hidden [T, H]."""
+
+    def __init__(self, hidden: int, eps: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.norm = RMSNorm(hidden, eps, dtype)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.norm(hidden)  # type: ignore[no-any-return]

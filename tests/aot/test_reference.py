@@ -28,7 +28,7 @@ from aot.reference import (
     rms_norm,
     target_forward,
     target_greedy,
-    with_embedding,
+    with_shared,
 )
 
 Tensors = dict[str, torch.Tensor]
@@ -177,7 +177,7 @@ def test_without_attention_and_mlp_the_state_is_fc_of_the_features(
     draft: DraftConfig, draft_weights: Tensors, target_weights: Tensors
 ) -> None:
     """Zero output projections leave the residual, which norm_before_residual decides."""
-    weights = with_embedding(draft_weights, target_weights)
+    weights = with_shared(draft_weights, target_weights)
     for name in ("midlayer.self_attn.o_proj.weight", "midlayer.mlp.down_proj.weight"):
         weights[name] = torch.zeros_like(weights[name])
     features = torch.randn(5, 96, generator=torch.Generator().manual_seed(0))
@@ -196,7 +196,7 @@ def test_without_attention_and_mlp_the_state_is_fc_of_the_features(
 def test_the_embedding_is_the_first_half_of_what_the_layer_reads(
     draft: DraftConfig, draft_weights: Tensors, target_weights: Tensors
 ) -> None:
-    weights = with_embedding(draft_weights, target_weights)
+    weights = with_shared(draft_weights, target_weights)
     features = torch.randn(4, 96, generator=torch.Generator().manual_seed(0))
     plain, _ = draft_forward(weights, draft, [1, 2, 3, 4], features)
     other, _ = draft_forward(weights, draft, [5, 6, 7, 8], features)
@@ -209,10 +209,10 @@ def test_the_embedding_is_the_first_half_of_what_the_layer_reads(
 
 
 def test_a_drafts_own_embedding_is_not_replaced(draft_weights: Tensors, target_weights: Tensors) -> None:
-    shared = with_embedding(draft_weights, target_weights)
+    shared = with_shared(draft_weights, target_weights)
     assert shared["embed_tokens.weight"] is target_weights["model.embed_tokens.weight"]
     own = torch.zeros(64, 32)
-    assert with_embedding(draft_weights | {"embed_tokens.weight": own}, target_weights)["embed_tokens.weight"] is own
+    assert with_shared(draft_weights | {"embed_tokens.weight": own}, target_weights)["embed_tokens.weight"] is own
 
 
 class CachedDraft:
@@ -270,7 +270,7 @@ def test_the_chain_is_that_of_a_cached_loop(
     committed = torch.randint(64, (9,), generator=torch.Generator().manual_seed(seed)).tolist()
     _, features = target_forward(target_weights, target, committed[:-1], draft.aux_layers)
 
-    cached = CachedDraft(with_embedding(draft_weights, target_weights), draft)
+    cached = CachedDraft(with_shared(draft_weights, target_weights), draft)
     for token, feature in zip(committed[1:], features, strict=True):
         draft_id, state = cached.row(token, draft_weights["fc.weight"] @ feature)
     expected = [draft_id + int(draft_weights["d2t"][draft_id])]

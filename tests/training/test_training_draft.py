@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
 from aot.build.scopes import decoder_layer
 from aot.models.eagle3 import DraftInitial, DraftRecurrent
 from aot.models.layers import rotary_table
-from tests.training.toy import Toy
+from runtime.bundle.errors import ConfigError
+from tests.training.toy import Toy, make_toy
 from training.batch import Batch, collate
 from training.corpus import TrainingSequence
-from training.draft import visible
+from training.draft import TrainableDraft, visible
 
 STEPS = 4
 BLOCK = 4
@@ -130,3 +133,11 @@ def test_padding_changes_nothing(toy: Toy) -> None:
         alone = unrolled(toy, collate([sequence], STEPS))[0]
         for chain, steps in judged(sequence):
             torch.testing.assert_close(together[index, chain, :steps], alone[chain, :steps], rtol=1e-5, atol=1e-5)
+
+
+def test_a_draft_of_another_kind_is_refused_by_name() -> None:
+    """Trained or measured as the plain layer, it would be another model."""
+    toy = make_toy()
+    with pytest.raises(ConfigError) as caught:
+        TrainableDraft(replace(toy.draft_config, num_layers=2), toy.weights["model.embed_tokens.weight"])
+    assert caught.value.sentence() == "training knows no draft with num_layers 2: expected 1, found 2."

@@ -74,18 +74,15 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
     """Compile the unit of `job` (see `AotiBackend.job`) into folder `out`."""
     import torch
 
-    from aot.graphs.modules import dynamic_shapes, example_inputs, fill_random, module
+    from aot.graphs.modules import export, fill_random, module
     from aot.graphs.units import UnitSpec
     from runtime.bundle.record import from_json
 
     spec = from_json(UnitSpec, job["unit"], "unit")
     unit = module(spec)
     fill_random(unit)
-    shapes = dynamic_shapes(spec)
     with torch.no_grad():
-        program = torch.export.export(
-            unit, example_inputs(spec), dynamic_shapes=shapes if any(shapes) else None, strict=False
-        )
+        program = export(spec, unit)
         from torch._inductor import aoti_compile_and_package
 
         from aot.backends.aoti.adjust import adjust_inductor

@@ -12,7 +12,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from aot.build.models import read_models
+from aot.build.models import load_weights, read_models
+from aot.build.store import digest
 from aot.config import load_config
 from aot.graphs.geometry import geometry
 from aot.graphs.modules import fill_random, module
@@ -142,3 +143,16 @@ def test_every_graph_was_checked_and_the_promise_recorded(bundle: Path) -> None:
     assert max(graph["check"]["max_abs_error"] for graph in read["graphs"]) > 0, "two kernels never agree so well"
     assert read["exactness"]["lossless"] == "exact"
     assert read["exactness"]["scripted_patterns"] > 10
+
+
+def test_the_manifest_says_who_decided_each_field_of_the_draft(tiny_config: Path, tiny_bundle: Path) -> None:
+    """B5: and which vocabulary map and head lie in it, for they belong together."""
+    draft = json.loads((tiny_bundle / "manifest.json").read_text())["draft"]["config"]
+    assert set(draft["sources"]) == {name for name in draft if name not in ("sources", "notes")} - {
+        "d2t_sha256",
+        "lm_head_sha256",
+    }
+    config = load_config(tiny_config)
+    _, weights = load_weights(config, read_models(config))
+    assert draft["d2t_sha256"] == digest(weights["d2t"])
+    assert draft["lm_head_sha256"] == digest(weights["lm_head.weight"])

@@ -65,7 +65,20 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
         "max_num_seqs": 4,
         "dtype": "bfloat16",
         "block_size": 16,
-        "speculative_config": {"method": "eagle3", "num_speculative_tokens": 3},
+        "speculative_config": {
+            "method": "eagle3",
+            "num_speculative_tokens": 3,
+            "aux_layers": None,
+            "require_aux_layers": False,
+            "aux_semantic": "auto",
+            "draft_overrides": {
+                "norm_before_residual": None,
+                "norm_output": None,
+                "rope_theta": None,
+                "attention_window": None,
+                "embed_tokens": "auto",
+            },
+        },
         "additional_config": {"neuron_config": {"on_device_sampling_config": {"all_greedy": True}}},
         "backend": {"name": "aoti", "device": "cpu", "gemm": "auto"},
         "buckets": {"prefill_tokens": [128], "num_seqs": [1, 4], "context_tokens": [512, 2048]},
@@ -248,7 +261,8 @@ WRONG_VALUES = [
     ),
     (
         "speculative_config.zzz=1",
-        "speculative_config.zzz is not a known key: expected one of method, model, num_speculative_tokens, found zzz.",
+        "speculative_config.zzz is not a known key: expected one of aux_layers, aux_semantic, draft_overrides, "
+        "method, model, num_speculative_tokens, require_aux_layers, found zzz.",
         "remove it",
     ),
     (

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aot.reference import draft_forward, target_forward, with_embedding
+from aot.reference import draft_forward, target_forward, with_shared
 from runtime.batch import pad_rows
 from runtime.graphs import GraphSet
 from runtime.request import Request
@@ -53,7 +53,7 @@ def test_the_first_pass_gives_the_references_state_and_token(shape: Shape, lengt
     rig = make_rig(shape)
     committed = prompt_of(length, length)
     token, state = initial(rig, rig.graphs(), committed)
-    weights = with_embedding(rig.draft_weights, rig.target_weights)
+    weights = with_shared(rig.draft_weights, rig.target_weights)
     logits, states = draft_forward(weights, rig.draft, committed[1:], features_of(rig, committed[:-1]))
     torch.testing.assert_close(state, states[-1:], **CLOSE)
     draft_id = int(logits[-1].argmax())

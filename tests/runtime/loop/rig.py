@@ -30,7 +30,7 @@ from aot.reference import (
     rotate,
     target_forward,
     target_greedy,
-    with_embedding,
+    with_shared,
 )
 from aot.verify.eager import EagerBackend
 from runtime.bundle.manifest import (
@@ -160,7 +160,7 @@ class Rig:
 
         Row i holds (feature i, token i+1) at position i; a row's key and value depend on that row alone.
         """
-        w, d = with_embedding(self.draft_weights, self.target_weights), self.draft
+        w, d = with_shared(self.draft_weights, self.target_weights), self.draft
         _, features = target_forward(self.target_weights, self.target, committed[:-1], d.aux_layers)
         embedded = w["embed_tokens.weight"][torch.tensor(list(committed[1:]))]
         rows = torch.cat(
@@ -215,6 +215,18 @@ def rig_of(target: TargetConfig, target_weights: dict[str, Tensor], shape: Shape
         target,
         aux_layers=None if shape.layers == 8 else (1, 2, 3),
     )
+    draft_weights = attentive(random_draft_weights(draft, shape.seed + 2, dtype))
+    return rig_of_pair(target, target_weights, draft, draft_weights, shape)
+
+
+def rig_of_pair(
+    target: TargetConfig,
+    target_weights: dict[str, Tensor],
+    draft: DraftConfig,
+    draft_weights: dict[str, Tensor],
+    shape: Shape = Shape(),
+) -> Rig:
+    """The toy of `shape` with two models of one's own; `draft_weights` by the names of `draft_shapes`, and `d2t`."""
     blocks = shape.kv_blocks or 1 + shape.max_num_seqs * -(-shape.max_model_len // shape.block_size)
     geometry = Geometry(
         target=target,
@@ -231,7 +243,6 @@ def rig_of(target: TargetConfig, target_weights: dict[str, Tensor], shape: Shape
         target_padding=shape.target_padding,
     )
     table = graph_table(geometry)
-    draft_weights = attentive(random_draft_weights(draft, shape.seed + 2, dtype))
     backend = EagerBackend(
         {unit.name: unit for unit in table.units}, dict(scopes(geometry, target_weights, draft_weights))
     )
@@ -271,7 +282,7 @@ def _manifest(geometry: Geometry, table: GraphTable, shape: Shape) -> Manifest:
             geometry.num_blocks,
             (
                 KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, shape.dtype),
-                KVGroup("draft", t.num_layers, 1, d.num_kv_heads, d.head_dim, shape.dtype),
+                KVGroup("draft", t.num_layers, d.num_layers, d.num_kv_heads, d.head_dim, shape.dtype),
             ),
         ),
         exactness=Exactness(

@@ -1,0 +1,144 @@
+"""Which parts a draft has inside: layers, norms, rotary embedding, windows. Each decided and its source recorded.
+
+Where trainers mean two things by one key, or leave a key out with different defaults in mind, it is settled here: by
+the form's own default and a note, or by a refusal that names the override which states it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from aot.checkpoint.draft_decisions import Decisions
+from aot.checkpoint.draft_format import DraftFields, unsupported
+from aot.checkpoint.draft_options import DraftOptions
+from aot.checkpoint.draft_tensors import last_layer
+from aot.checkpoint.rope import read_rope
+from runtime.bundle.errors import ConfigError
+
+
+def rope(made: Decisions, options: DraftOptions) -> tuple[float, dict[str, Any] | None]:
+    theta, scaling, given = read_rope(made.fields.top)
+    made.by("rope_theta", "config" if given else "default")
+    described = made.fields.top.has("rope_scaling") or made.fields.top.has("rope_parameters")
+    made.by("rope_scaling", "config" if described else "default")
+    if options.rope_theta is not None:
+        made.by("rope_theta", "override")
+        theta = options.rope_theta
+    return theta, scaling
+
+
+def layers(made: Decisions) -> int:
+    """At least as many as the config says: where the file has fewer, the missing tensors are named."""
+    said = made.fields.top.integer("num_hidden_layers", 1)
+    measured = last_layer(made.shapes) + 1 if made.shapes else said
+    if measured > said:
+        made.by("num_layers", "weights")
+        if made.fields.top.has("num_hidden_layers"):
+            made.notes.append(
+                f"num_hidden_layers of {made.fields.where} is {said}, the draft's weights have {measured}; "
+                "the weights are taken"
+            )
+        return measured
+    made.by("num_layers", "config" if made.fields.top.has("num_hidden_layers") else "default")
+    return said
+
+
+def norm_before_residual(made: Decisions, options: DraftOptions) -> bool:
+    """False where nobody says: in every trainer's code. vLLM's reader of speculators files takes True there."""
+    fields = made.fields
+    if options.norm_before_residual is not None:
+        made.by("norm_before_residual", "override")
+        return options.norm_before_residual
+    made.by("norm_before_residual", "config" if fields.has("norm_before_residual") else "default")
+    if fields.form == "speculators" and not fields.has("norm_before_residual"):
+        made.notes.append(
+            f"{fields.where} does not say norm_before_residual; taken as false, the default of speculators' own class "
+            "(vLLM takes true); speculative_config.draft_overrides.norm_before_residual states it"
+        )
+    return fields.flag("norm_before_residual", False)
+
+
+def norm_output(made: Decisions, options: DraftOptions) -> bool:
+    """Whether the state handed on is the normed one. SpecForge's own class means another thing by the same key."""
+    fields = made.fields
+    if options.norm_output is not None:
+        made.by("norm_output", "override")
+        return options.norm_output
+    made.by("norm_output", "config" if fields.has("norm_output") else "default")
+    if fields.form == "specforge" and fields.has("norm_output"):
+        raise ConfigError(
+            f"norm_output of {fields.where} can mean the norm before the head or the state that is handed on",
+            found=str(fields.flag("norm_output", False)).lower(),
+            repair=(
+                "set speculative_config.draft_overrides.norm_output: true if each step reads the normed state of the "
+                "step before (vLLM, SGLang), else false (SpecForge's class, which norms before the head)"
+            ),
+        )
+    return fields.flag("norm_output", False)
+
+
+def feature_norm(made: Decisions) -> Literal["none", "joined", "each"]:
+    """none, joined or each: by the flags and by the tensors."""
+    joined = made.tensor("feature_norm", "input_norm.weight", "norm_before_fc")
+    joined_source = made.sources["feature_norm"]
+    each = made.tensor("feature_norm", "fc_norm.0.weight", "fc_norm", "use_aux_norm")
+    if joined and each:
+        raise ConfigError(
+            f"{made.fields.where} asks for a norm before fc and for a norm on each auxiliary state",
+            expected="one of norm_before_fc and fc_norm",
+            repair="export the draft again; no trainer means both",
+        )
+    if joined:
+        made.by("feature_norm", joined_source)
+    return "joined" if joined else "each" if each else "none"
+
+
+def refuse_norm_of_final(fields: DraftFields) -> None:
+    for key in ("fc_norm", "use_aux_norm", "norm_before_fc"):
+        if fields.flag(key, False):
+            raise unsupported(f"a draft on the final hidden state with a norm of its own ({key}: True)", fields.where)
+
+
+def qk_norm(made: Decisions) -> bool:
+    if not made.shapes and made.fields.top.text("model_type", "llama") == "qwen3":
+        made.by("qk_norm", "config")
+        return True
+    return made.tensor("qk_norm", "midlayer.self_attn.q_norm.weight")
+
+
+def windows(made: Decisions, num_layers: int, options: DraftOptions) -> tuple[int, ...]:
+    """Each layer's window. A sliding_window alone, without layer_types, says nothing of how a draft was trained."""
+    top = made.fields.top
+    made.by("windows", "config" if top.has("sliding_window") or top.has("layer_types") else "default")
+    if options.attention_window is not None:
+        made.by("windows", "override")
+        return (options.attention_window,) * num_layers if options.attention_window else ()
+    types = top.raw.get("layer_types") or []
+    if not isinstance(types, list) or not set(types) <= {"full_attention", "sliding_attention"}:
+        raise ConfigError(
+            f"layer_types of {made.fields.where} is wrong",
+            expected="a list of full_attention and sliding_attention",
+            found=repr(types),
+            repair="correct layer_types",
+        )
+    if "sliding_attention" in types:
+        if len(types) != num_layers:
+            raise ConfigError(
+                f"layer_types of {made.fields.where} does not name each layer of the draft",
+                expected=str(num_layers),
+                found=str(len(types)),
+                repair="correct layer_types",
+            )
+        window = top.integer("sliding_window")
+        return tuple(window if kind == "sliding_attention" else 0 for kind in types)
+    family = top.text("model_type", "llama")
+    switched = top.flag("use_sliding_window", False)
+    if top.has("sliding_window") and not types and (switched or family == "mistral"):
+        return (top.integer("sliding_window"),) * num_layers
+    if top.has("sliding_window") and not types and not top.has("use_sliding_window") and family.startswith("llama"):
+        raise ConfigError(
+            f"sliding_window of {made.fields.where} stands without layer_types, and a Llama layer has none",
+            found=str(top.integer("sliding_window")),
+            repair="set speculative_config.draft_overrides.attention_window to it, or to 0 if it was trained without",
+        )
+    return ()
