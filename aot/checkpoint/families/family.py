@@ -66,6 +66,13 @@ def refuse_unless(config: Fields, key: str, right: object, default: object) -> N
         )
 
 
+def window_size(config: Fields) -> int:
+    """`sliding_window` in tokens; null means that there is none, 0, and an absent key transformers' 4096."""
+    if "sliding_window" in config.raw and not config.has("sliding_window"):
+        return 0
+    return config.integer("sliding_window", 4096)
+
+
 def windows_by_layer_type(config: Fields, num_layers: int, window: int, windowed_from: int) -> tuple[int, ...]:
     """Each layer's window from `layer_types`, or, where a config has none, from where the windows begin.
 

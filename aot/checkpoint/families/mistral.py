@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from aot.checkpoint.families.family import Family, LayerFeatures
+from aot.checkpoint.families.family import Family, LayerFeatures, window_size
 from aot.checkpoint.fields import Fields
 from runtime.bundle.errors import ConfigError
 
-# What transformers takes where the key is absent; later releases say null, which means no window
-_WINDOW = 4096
-
 
 def _features(config: Fields, num_layers: int) -> LayerFeatures:
-    if "sliding_window" in config.raw and not config.has("sliding_window"):
+    window = window_size(config)
+    if not window:
         return LayerFeatures()
-    window = config.integer("sliding_window", _WINDOW)
     kinds = config.raw.get("layer_types") or ["sliding_attention"] * num_layers
     if kinds != ["sliding_attention"] * num_layers:
         raise ConfigError(
