@@ -161,15 +161,14 @@ class UnitFactory:
         )
 
     def final_features(self, rows: int) -> UnitSpec:
-        t = self.g.target
-        hidden = TensorSpec("hidden", self.g.dtype, (rows, t.hidden_size))
+        eps = self.g.target.rms_norm_eps
         return UnitSpec(
             name=f"target_final_features.t{rows}",
             kind="target_final_features",
             dtype=self.g.dtype,
-            arguments={"hidden": t.hidden_size, "eps": t.rms_norm_eps},
-            inputs=(hidden,),
-            outputs=(TensorSpec("final", self.g.dtype, (rows, t.hidden_size)),),
+            arguments={"hidden": self.g.target_hidden, "eps": eps, **self._real("hidden")},
+            inputs=(self._hidden(rows),),
+            outputs=(self._hidden(rows, "final"),),
         )
 
     def _draft_arguments(self) -> dict[str, int | float | bool]:

@@ -232,9 +232,9 @@ class DraftRecurrent(Draft):
 class FinalFeatures(nn.Module):
     """The features of a draft on the target's final state: hidden [T, H] -> the normed hidden [T, H]."""
 
-    def __init__(self, hidden: int, eps: float, dtype: torch.dtype) -> None:
+    def __init__(self, hidden: int, eps: float, dtype: torch.dtype, real_hidden: int = 0) -> None:
         super().__init__()
-        self.norm = RMSNorm(hidden, eps, dtype)
+        self.norm = RMSNorm(hidden, eps, dtype, real_hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.norm(hidden)  # type: ignore[no-any-return]

@@ -19,7 +19,8 @@ from aot.verify.eager import EagerBackend
 from runtime.proposer import NoProposer
 from runtime.request import Request
 from tests.aot.models.test_target_model import FIRST, decode, prefill
-from tests.runtime.loop.rig import Rig, Shape, make_rig, oracle, prompt_of, text_of
+from tests.aot.toy_drafts import rig_of_variant
+from tests.runtime.loop.rig import Rig, Shape, Watch, make_rig, oracle, prompt_of, rig_of_pair, text_of
 
 CLOSE = {"atol": 1e-4, "rtol": 0.0}
 HIDDEN, VOCAB = 32, 64
@@ -143,3 +144,18 @@ def test_a_biased_output_projection_is_padded_too() -> None:
     layer = dict(scopes(geometry, weights, plain.draft_weights))["target.layers.0"]
     assert layer["self_attn.o_proj.bias"].shape == (40,)
     assert layer["self_attn.qkv_proj.bias"].shape == (96,)
+
+
+def test_a_draft_on_the_final_state_reads_it_unpadded() -> None:
+    plain = rig_of_variant("final state")
+    shape = replace(plain.shape, target_padding=Padding(hidden=40, vocab=72))
+    models = (plain.target, plain.target_weights, plain.draft, plain.draft_weights)
+    padded = spoiled(rig_of_pair(*models, shape), torch.nan)
+    request = Request("a", prompt_of(11, 3), max_tokens=20)
+    watched = []
+    for rig in (plain, padded):
+        watch = Watch()
+        (output,) = rig.generate(request, proposer=watch.over())
+        watched.append((output.token_ids, watch.proposed))
+    assert watched[0] == watched[1]
+    assert watched[0][1]
