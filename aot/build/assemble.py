@@ -21,7 +21,6 @@ from runtime.bundle.manifest import (
     Exactness,
     FileEntry,
     KVCache,
-    KVGroup,
     Limits,
     Manifest,
     Model,
@@ -71,10 +70,6 @@ def draft_manifest(
     target_reference, draft_reference = references(
         None if is_random else config.model, None if is_random else config.speculative_config.model
     )
-    groups = (
-        KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, sizes.dtype),
-        KVGroup("draft", t.num_layers, d.num_layers, d.num_kv_heads, d.head_dim, sizes.dtype),
-    )
     return Manifest(
         format_version=FORMAT_VERSION,
         bundle_id="",
@@ -101,7 +96,7 @@ def draft_manifest(
         speculation=Speculation("eagle3", sizes.num_speculative_tokens, tuple(d.aux_layers), ROW_CONVENTION),
         limits=Limits(sizes.max_model_len, sizes.max_num_seqs),
         buckets=sizes.buckets,
-        kv_cache=KVCache(sizes.block_size, sizes.num_blocks, groups),
+        kv_cache=KVCache(sizes.block_size, sizes.num_blocks, sizes.kv_groups()),
         exactness=Exactness("exact" if sizes.exact_greedy else "near_tie", (), 0),
         requires=backend.requires(platform.machine(), platform.system().lower()),
         toolchain=dict(backend.describe()),

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def read_models(config: BuildConfig) -> Models:
+def read_models(config: BuildConfig, options: DraftOptions | None = None) -> Models:
     """Both models' configurations, without loading a weight.
+
+    Args:
+        options: how the draft is read, by default as the configuration says.
 
     Raises:
         ConfigError, ErrorGroup: a model is missing or not supported, or does not fit the configuration.
     """
     if config.random_weights is not None:
-        return _random_models(config)
+        return _random_models(config, options or draft_options(config))
     if config.target_config_path is not None or config.draft_config_path is not None:
         raise ConfigError(
             "model_config and draft_config need random_weights, for graphs alone cannot be built yet",
@@ -46,10 +49,11 @@ def read_models(config: BuildConfig) -> Models:
         raise problems[0] if len(problems) == 1 else ErrorGroup("Both models are missing", problems)
     target = read_target_config(sources[0])
     _check_length(config, target.max_length)
-    return Models(sources[0], sources[1], target, read_draft_config(sources[1], target, options=draft_options(config)))
+    draft = read_draft_config(sources[1], target, options=options or draft_options(config))
+    return Models(sources[0], sources[1], target, draft)
 
 
-def _random_models(config: BuildConfig) -> Models:
+def _random_models(config: BuildConfig, options: DraftOptions) -> Models:
     if config.target_config_path is None or config.draft_config_path is None:
         raise ConfigError(
             "random_weights needs both models' shapes",
@@ -59,7 +63,7 @@ def _random_models(config: BuildConfig) -> Models:
         )
     target = target_config_from_json(config.target_config_path)
     _check_length(config, target.max_length)
-    draft = draft_config_from_json(config.draft_config_path, target, options=draft_options(config))
+    draft = draft_config_from_json(config.draft_config_path, target, options=options)
     return Models(None, None, target, draft)
 
 

@@ -112,7 +112,7 @@ def _named(
         found=str(list(ids)),
         repair=(
             "set speculative_config.aux_semantic: output_of if the draft's trainer is SpecForge or ModelOpt, else "
-            "input_of"
+            "input_of; eagle3-build --probe-aux tries which fits"
         ),
     )
 

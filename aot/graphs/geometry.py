@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aot.checkpoint.draft import DraftConfig
 from aot.checkpoint.target import TargetConfig
 from aot.config import BuildConfig
-from runtime.bundle.manifest import Buckets
+from runtime.bundle.manifest import Buckets, KVGroup
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,14 @@ class Geometry:
     def verify_rows(self) -> int:
         """Rows of one request in a verify pass: its last token and K drafts."""
         return 1 + self.num_speculative_tokens
+
+    def kv_groups(self) -> tuple[KVGroup, KVGroup]:
+        """The KV layers: the target's, and behind them the draft's."""
+        t, d = self.target, self.draft
+        return (
+            KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, self.dtype),
+            KVGroup("draft", t.num_layers, d.num_layers, d.num_kv_heads, d.head_dim, self.dtype),
+        )
 
 
 def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> Geometry:

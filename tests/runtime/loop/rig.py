@@ -41,7 +41,6 @@ from runtime.bundle.manifest import (
     Graph,
     GraphKind,
     KVCache,
-    KVGroup,
     Limits,
     Manifest,
     Model,
@@ -280,10 +279,7 @@ def _manifest(geometry: Geometry, table: GraphTable, shape: Shape) -> Manifest:
         kv_cache=KVCache(
             shape.block_size,
             geometry.num_blocks,
-            (
-                KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, shape.dtype),
-                KVGroup("draft", t.num_layers, d.num_layers, d.num_kv_heads, d.head_dim, shape.dtype),
-            ),
+            geometry.kv_groups(),
         ),
         exactness=Exactness(
             "exact" if shape.exact_greedy else "near_tie", shape.bitwise_across, 0, shape.context_widths
