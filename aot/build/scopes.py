@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from aot.build.padding import pad_target_scope
+from aot.build.padding import pad_draft_scope, pad_target_scope
 from aot.graphs.geometry import Geometry
 from aot.models.layers import rotary_table
 
@@ -30,8 +30,7 @@ _LAYER = {
 def scopes(
     geometry: Geometry, target: Mapping[str, Tensor], draft: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Scope]]:
-    """All scopes of a build, one at a time, so that no more than one layer is held twice; the target's are padded where
-    its graphs are.
+    """All scopes of a build, one at a time, so that no more than one layer is held twice; padded where the graphs are.
 
     Args:
         target: Hugging Face's names, `lm_head.weight` absent when tied.
@@ -46,7 +45,7 @@ def scopes(
         yield f"target.layers.{i}", pad_target_scope(decoder_layer(target, f"model.layers.{i}."), geometry)
     head = {"norm.weight": target["model.norm.weight"], "lm_head.weight": target_head(target)}
     yield "target.head", pad_target_scope(head, geometry)
-    yield "draft", draft_scope(geometry, target, draft)
+    yield "draft", pad_draft_scope(draft_scope(geometry, target, draft), geometry)
 
 
 def draft_scope(geometry: Geometry, target: Mapping[str, Tensor], draft: Mapping[str, Tensor]) -> Scope:

@@ -23,7 +23,8 @@ class Geometry:
     """Sizes and buckets of one build.
 
     K is num_speculative_tokens; `greedy_only` means that no graph returns logits (on-device sampling).
-    `target_padding` is for a backend whose hardware wants other sizes than the model has (aot/build/padding.py).
+    `target_padding` and `draft_padding` are for a backend whose hardware wants other sizes than the models have
+    (aot/build/padding.py); the draft's vocabulary is that of its head.
     """
 
     target: TargetConfig
@@ -38,6 +39,7 @@ class Geometry:
     greedy_only: bool
     exact_greedy: bool
     target_padding: Padding = Padding()
+    draft_padding: Padding = Padding()
 
     @property
     def target_hidden(self) -> int:
@@ -48,6 +50,16 @@ class Geometry:
     def target_vocab(self) -> int:
         """Rows of the target's embedding table and head in its graphs, padding included."""
         return self.target_padding.vocab or self.target.vocab_size
+
+    @property
+    def draft_hidden(self) -> int:
+        """Channels of the draft's hidden states in its graphs, padding included."""
+        return self.draft_padding.hidden or self.draft.hidden_size
+
+    @property
+    def draft_vocab(self) -> int:
+        """Rows of the draft's head in its graphs, padding included."""
+        return self.draft_padding.vocab or self.draft.draft_vocab_size
 
     @property
     def verify_rows(self) -> int:

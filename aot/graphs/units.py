@@ -175,8 +175,8 @@ class UnitFactory:
         d = self.g.draft
         plain: dict[str, int | float | bool] = {
             "vocab": d.vocab_size,
-            "draft_vocab": d.draft_vocab_size,
-            "hidden": d.hidden_size,
+            "draft_vocab": self.g.draft_vocab,
+            "hidden": self.g.draft_hidden,
             "intermediate": d.intermediate_size,
             "heads": d.num_heads,
             "kv_heads": d.num_kv_heads,
@@ -185,6 +185,8 @@ class UnitFactory:
             "max_positions": self.g.max_model_len,
             "norm_before_residual": d.norm_before_residual,
         }
+        # A window as long as any text can be is none
+        windows = [window if window < self.g.max_model_len else 0 for window in d.windows]
         # Only where a draft differs: the plain draft's units keep their description, and with it their cache keys
         variants: dict[str, tuple[int | float | bool, int | float | bool]] = {
             "layers": (d.num_layers, 1),
@@ -192,11 +194,13 @@ class UnitFactory:
             "o_bias": (d.o_bias, False),
             "mlp_bias": (d.mlp_bias, False),
             "qk_norm": (d.qk_norm, False),
-            "window": (max(d.windows, default=0), 0),
-            "windowed_layers": (sum(1 << layer for layer, window in enumerate(d.windows) if window), 0),
+            "window": (max(windows, default=0), 0),
+            "windowed_layers": (sum(1 << layer for layer, window in enumerate(windows) if window), 0),
             "norm_output": (d.norm_output, False),
             "logit_scale": (d.logit_scale, 1.0),
             "mapped": (not d.full_vocabulary, True),
+            "real_hidden": (d.hidden_size if self.g.draft_padding.hidden else 0, 0),
+            "real_vocab": (d.draft_vocab_size if self.g.draft_padding.vocab else 0, 0),
         }
         return plain | {name: value for name, (value, neutral) in variants.items() if value != neutral}
 
@@ -210,7 +214,7 @@ class UnitFactory:
         return key, value, *further
 
     def _draft_outputs(self, requests: int) -> tuple[TensorSpec, TensorSpec]:
-        state = TensorSpec("state", self.g.dtype, (requests, self.g.draft.hidden_size))
+        state = TensorSpec("state", self.g.dtype, (requests, self.g.draft_hidden))
         return _ints("draft_token", requests), state
 
     def draft_initial(self, requests: int, per_request: int) -> UnitSpec:

@@ -17,6 +17,7 @@ layers are vLLM's: ordinary decoder layers, normed by their input_layernorm.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
@@ -26,12 +27,10 @@ from aot.models.llama import argmax
 class FurtherLayer(nn.Module):
     """A draft layer after the first: hidden [T, H] -> hidden [T, H], its KV pools updated in place."""
 
-    def __init__(self, hidden: int, eps: float, attention: Attention, mlp: MLP, dtype: torch.dtype) -> None:
+    def __init__(self, norms: tuple[RMSNorm, RMSNorm], attention: Attention, mlp: MLP) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(hidden, eps, dtype)
-        self.self_attn = attention
-        self.post_attention_layernorm = RMSNorm(hidden, eps, dtype)
-        self.mlp = mlp
+        self.input_layernorm, self.post_attention_layernorm = norms
+        self.self_attn, self.mlp = attention, mlp
 
     def forward(self, hidden: Tensor, *context: Tensor) -> Tensor:
         """`context` is what `Attention.forward` takes after its rows."""
@@ -53,6 +52,8 @@ class Draft(nn.Module):
         norm_output: hand on the state after the final norm.
         logit_scale: factor of the logits.
         mapped: draft ids differ from the target's; False leaves target_ids out.
+        real_hidden, real_vocab: of `hidden` channels and of `draft_vocab` rows of the head the first so many are the
+            model's and the rest padding (aot/build/padding.py); 0: all are the model's.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class Draft(nn.Module):
         norm_output: bool = False,
         logit_scale: float = 1.0,
         mapped: bool = True,
+        real_hidden: int = 0,
+        real_vocab: int = 0,
     ) -> None:
         super().__init__()
 
@@ -96,22 +99,26 @@ class Draft(nn.Module):
                 window=window if windowed_layers >> layer & 1 else 0,
             )
 
+        def norm() -> RMSNorm:
+            return RMSNorm(hidden, eps, dtype, real_hidden)
+
         self.norm_before_residual = norm_before_residual
+        self.real_vocab = real_vocab
         self.norm_output, self.logit_scale = norm_output, logit_scale
         self.embed_tokens = Table(vocab, hidden, dtype=dtype)
         self.rotary = Table(max_positions, head_dim, dtype=torch.float32)
-        self.input_layernorm = RMSNorm(hidden, eps, dtype)
-        self.hidden_norm = RMSNorm(hidden, eps, dtype)
+        self.input_layernorm = norm()
+        self.hidden_norm = norm()
         self.self_attn = attention(0)
-        self.post_attention_layernorm = RMSNorm(hidden, eps, dtype)
+        self.post_attention_layernorm = norm()
         self.mlp = MLP(hidden, intermediate, dtype, mlp_bias)
         self.layers = nn.ModuleDict()
         for layer in range(1, layers):
             mlp = MLP(hidden, intermediate, dtype, mlp_bias)
-            self.layers[str(layer)] = FurtherLayer(hidden, eps, attention(layer), mlp, dtype)
-        self.norm = RMSNorm(hidden, eps, dtype)
+            self.layers[str(layer)] = FurtherLayer((norm(), norm()), attention(layer), mlp)
+        self.norm = norm()
         self.lm_head = Linear(hidden, draft_vocab, dtype)
-        self.target_ids = Table(draft_vocab, dtype=torch.int32) if mapped else None
+        self.target_ids = Table(real_vocab or draft_vocab, dtype=torch.int32) if mapped else None
 
     def run_layers(
         self,
@@ -134,8 +141,10 @@ class Draft(nn.Module):
         return hidden  # type: ignore[no-any-return]
 
     def logits(self, normed: Tensor) -> Tensor:
-        """Logits over the draft's vocabulary of states after the final norm, [R, H] -> [R, Vd]."""
+        """Logits over the draft's vocabulary of states after the final norm, [R, H] -> [R, Vd]; padded rows: -inf."""
         made: Tensor = self.lm_head(normed)
+        if self.real_vocab:
+            made = torch.where(torch.arange(made.shape[-1]) < self.real_vocab, made, float("-inf"))
         return made if self.logit_scale == 1.0 else made * self.logit_scale
 
     def logits_of_output(self, state: Tensor) -> Tensor:
@@ -179,6 +188,7 @@ class DraftInitial(Draft):
         widths = [feature_size // normed_states] * normed_states if normed_states else []
         self.fc_norm = nn.ModuleList([RMSNorm(width, eps, dtype) for width in widths])
         self.fc = Linear(feature_size, hidden, dtype, fc_bias) if feature_size else None
+        self.padding = hidden - int(rest["real_hidden"]) if rest.get("real_hidden") else 0
 
     def reduce(self, features: Tensor) -> Tensor:
         """The target's features as a state of the draft, [T, A*Ht] -> [T, H]."""
@@ -188,7 +198,9 @@ class DraftInitial(Draft):
             width = features.shape[-1] // len(self.fc_norm)
             states = [norm(features[:, i * width : (i + 1) * width]) for i, norm in enumerate(self.fc_norm)]
             features = torch.cat(states, dim=-1)
-        return features if self.fc is None else self.fc(features)
+        if self.fc is None:
+            return F.pad(features, (0, self.padding)) if self.padding else features
+        return self.fc(features)  # type: ignore[no-any-return]
 
     def forward(
         self,

@@ -84,6 +84,7 @@ class Shape:
     greedy_only: bool = True
     dtype: str = "float32"
     target_padding: Padding = NO_PADDING
+    draft_padding: Padding = NO_PADDING
     seed: int = 0
 
 
@@ -240,6 +241,7 @@ def rig_of_pair(
         greedy_only=shape.greedy_only,
         exact_greedy=shape.exact_greedy,
         target_padding=shape.target_padding,
+        draft_padding=shape.draft_padding,
     )
     table = graph_table(geometry)
     backend = EagerBackend(
