@@ -59,6 +59,13 @@ def read_rope(
     # As in transformers 5: what stands beside the type goes before what stands alone
     theta_from = next((place for place in (described, parameters) if place.has("rope_theta")), fields)
     theta = theta_from.number("rope_theta", DEFAULT_THETA)
+    if theta <= 1:
+        raise ConfigError(
+            f"rope_theta of {theta_from.where} is not above 1, so no pair would turn slower than the first",
+            expected="a base such as 10000",
+            found=str(theta),
+            repair="correct rope_theta",
+        )
     kind = described.text("rope_type", described.text("type", "default"))
     if kind not in supported:
         raise ConfigError(
@@ -94,6 +101,14 @@ def _scaling(kind: str, described: Fields, fields: Fields, max_positions: int) -
     """The scaling of `kind`, complete. `max_positions` is what a config that names no trained length means."""
     if kind == "default":
         return None
+    stated = described.number("factor", 1.0)
+    if stated < 1:
+        raise ConfigError(
+            f"factor of {described.where} is below 1, and a scaling of rope stretches",
+            expected="at least 1",
+            found=str(stated),
+            repair="correct factor",
+        )
     original_from = fields if fields.has("original_max_position_embeddings") else described
     original = original_from.integer("original_max_position_embeddings", max_positions)
     if kind == "linear":
@@ -177,7 +192,8 @@ def inverse_frequencies(
     dtype = dtype or torch.float32
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(dtype) / head_dim
     kind = scaling["rope_type"] if scaling else "default"
-    if scaling and kind == "dynamic":
+    # A single pair turns by 1 whatever the base is
+    if scaling and kind == "dynamic" and head_dim > 2:
         original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
         grown = factor * max(length, original) / original - (factor - 1)
         theta = theta * grown ** (head_dim / (head_dim - 2))

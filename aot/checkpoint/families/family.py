@@ -88,7 +88,7 @@ def windows_by_layer_type(config: Fields, num_layers: int, window: int, windowed
         return found if any(found) else ()
     kinds = config.raw["layer_types"]
     known = {"full_attention": 0, "sliding_attention": window}
-    if not isinstance(kinds, list) or len(kinds) != num_layers or any(kind not in known for kind in kinds):
+    if not isinstance(kinds, list) or len(kinds) != num_layers or any(kind not in list(known) for kind in kinds):
         raise ConfigError(
             f"layer_types of {config.where} is not supported",
             expected=f"{num_layers} of {' or '.join(known)}",

@@ -9,6 +9,8 @@ from typing import Any
 import gguf
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from aot.checkpoint.families.registry import FAMILIES
 from aot.checkpoint.gguf_weights import _hugging_face_name
@@ -21,6 +23,7 @@ from aot.checkpoint.target import (
     target_config_from_json,
     target_shapes,
 )
+from aot.models.layers import rotary_table
 from runtime.bundle.errors import ConfigError
 
 Json = dict[str, Any]
@@ -91,6 +94,47 @@ def test_absent_keys_mean_what_transformers_means(family: str, shape: Json) -> N
 def test_null_key_heads_are_as_many_as_query_heads(shape: Json) -> None:
     for family in FAMILIES:
         assert read(shape, family, num_key_value_heads=None).num_kv_heads == 4
+
+
+ANYTHING = st.sampled_from([None, True, -1, 0, float("inf"), float("nan"), "", {}, [{}] * 8])
+NUMBERS = st.sampled_from([0.5, 1, 1.0, 2, 4.0, 32, 64])
+KINDS = st.lists(st.sampled_from(["full_attention", "sliding_attention"]), min_size=8, max_size=8)
+TYPES = ["default", "linear", "dynamic", "llama3", "yarn"]
+ROPE_KEYS = """rope_theta factor low_freq_factor high_freq_factor beta_fast beta_slow truncate mscale mscale_all_dim
+    attention_factor original_max_position_embeddings"""
+ROPE = st.builds(
+    lambda kind, rest: {"rope_type": kind, "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **rest},
+    st.sampled_from(TYPES),
+    st.dictionaries(st.sampled_from(ROPE_KEYS.split()), NUMBERS | NUMBERS | ANYTHING, max_size=2),
+)
+KEYS = st.fixed_dictionaries(
+    {},
+    optional={
+        "head_dim": st.sampled_from([2, 8, 16]),
+        "layer_types": KINDS | KINDS | ANYTHING,
+        "sliding_window": NUMBERS | ANYTHING,
+        "use_sliding_window": st.booleans(),
+        "max_window_layers": st.integers(0, 9),
+        "max_position_embeddings": st.integers(1, 99),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(family=st.sampled_from([*FAMILIES, "gemma3"]), keys=KEYS, rope=ROPE, four=st.booleans())
+def test_any_config_is_read_or_refused_in_one_sentence(
+    family: str, keys: Json, rope: Json, four: bool, shape: Json
+) -> None:
+    """Nothing else comes out, and what is read survives JSON and has a rotary table."""
+    raw = {**shape, "model_type": family, **keys, ("rope_scaling" if four else "rope_parameters"): rope}
+    try:
+        config = target_config_from_json(raw)
+    except ConfigError:
+        return
+    assert TargetConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    table = rotary_table(8, config.head_dim, config.rope_theta, config.rope_scaling)
+    assert bool(table.isfinite().all())
+    assert config.max_length >= 1
 
 
 # Windows

@@ -203,6 +203,16 @@ def test_how_long_a_text_may_become(scaling: Json, expected: int) -> None:
             "factor of rope_scaling of config.json is wrong: expected a positive number, found 0.",
         ),
         (
+            {"rope_scaling": {"type": "linear", "factor": 0.5}},
+            "factor of rope_scaling of config.json is below 1, and a scaling of rope stretches: "
+            "expected at least 1, found 0.5.",
+        ),
+        (
+            {"rope_theta": 1.0},
+            "rope_theta of config.json is not above 1, so no pair would turn slower than the first: "
+            "expected a base such as 10000, found 1.0.",
+        ),
+        (
             {"rope_scaling": {"rope_type": "llama3", **LLAMA3, "low_freq_factor": 4.0}},
             "low_freq_factor of rope_scaling of config.json is not below its high_freq_factor: found 4.0 and 4.0.",
         ),
