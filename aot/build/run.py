@@ -89,6 +89,8 @@ def request_digest(plan: Plan, prints: tuple[str, str]) -> str:
         "name": plan.config.name,
         "config": resolved(plan.config),
         "models": list(prints),
+        # Of random models the files are no fingerprint, and not all that a config says shows in a unit
+        "read": [plan.models.target.to_json(), plan.models.draft.to_json()],
         "units": [unit.key for unit in plan.units],
         "builder": source.hexdigest(),
     }

@@ -16,6 +16,9 @@ from runtime.bundle.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+# Of so many ids, some two are neighbours
+FEWEST_TO_JUDGE = 64
+
 _REPAIR = "export the draft again with the map that its lm_head was trained on"
 
 
@@ -71,6 +74,13 @@ def draft_to_target(
             found=str(int(ids[row])),
             repair=_REPAIR,
         )
+    if marked is None and draft_vocab_size < vocab_size and _looks_like_ids(offsets):
+        raise ConfigError(
+            "d2t of the draft seems to hold ids in the place of offsets",
+            expected="offsets, which repeat wherever the draft predicts neighbouring ids",
+            found=f"{int(offsets[0])}, {int(offsets[1])} and so on, no two alike",
+            repair=_REPAIR + "; if they are offsets, add t2d to the checkpoint",
+        )
     if marked is None and draft_vocab_size < vocab_size and not offsets.any():
         raise ConfigError(
             "d2t of the draft is all zeros, which is what broken exports write",
@@ -85,3 +95,13 @@ def draft_to_target(
             repair=_REPAIR,
         )
     return offsets
+
+
+def _looks_like_ids(offsets: torch.Tensor) -> bool:
+    """Whether the values are 0, 1, 2, ..., which some exporters wrote, or ascend at every row.
+
+    Offsets ascend at every row only where no two predicted ids are neighbours, which no vocabulary chosen by frequency
+    has; in one of a few dozen ids it may come about.
+    """
+    ascending = len(offsets) > 1 and bool((offsets.diff() > 0).all())
+    return ascending and (len(offsets) >= FEWEST_TO_JUDGE or offsets.tolist() == list(range(len(offsets))))

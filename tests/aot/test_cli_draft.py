@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from aot.checkpoint.draft import DraftConfig
-from aot.cli import cli
+from aot.cli import cli, notices
 from runtime.bundle.errors import ConfigError, UsageError
-from tests.aot.toy_drafts import VARIANTS, Published, eagle3, tensors
+from tests.aot.toy_drafts import VARIANTS, Published, eagle3, rig_of_variant, tensors
 
 TARGET = {
     "model_type": "llama",
@@ -72,6 +74,21 @@ def test_a_wrong_map_is_told(tmp_path: Path, target: Path) -> None:
     Published(eagle3(), made).write(tmp_path / "draft")
     with pytest.raises(ConfigError, match="d2t and t2d of the draft name different target ids"):
         inspect("--draft", tmp_path / "draft", "--model", target)
+
+
+def test_a_build_says_what_it_takes_for_granted() -> None:
+    """A1, E1, F5: a default list, a draft past its trained length, and ropes that differ."""
+    plain = rig_of_variant("specforge")
+    draft = replace(rig_of_variant("rope yarn").draft, max_position_embeddings=16)
+    plan = SimpleNamespace(
+        models=SimpleNamespace(draft=draft, target=plain.target), config=SimpleNamespace(max_model_len=64)
+    )
+    assert notices(plan, SimpleNamespace(notices=list)) == [
+        "the draft's config names no auxiliary layers; taken by default: inputs of layers 2, 4, 5",
+        "the draft's rope scaling is not the target's; each follows its own config",
+        "the draft was trained for 16 positions, max_model_len is 64: drafts past that length will be poor, text "
+        "stays right",
+    ]
 
 
 def test_inspect_looks_at_one_thing(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def test_a_draft_keeps_its_own_embedding(
 def test_an_unsupported_config_is_refused_by_name(
     extra: Json, what: str, draft_json: Json, target: TargetConfig
 ) -> None:
+    """C4: a flag that nobody knows could cost all acceptance, so an unknown one is no warning but an error."""
     found = sentence_of(draft_json | extra, target)
     assert what in found
     assert found.endswith("which is not supported yet.")

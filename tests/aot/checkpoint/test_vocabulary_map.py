@@ -25,7 +25,7 @@ def marks_of(ids: list[int]) -> torch.Tensor:
 
 @given(st.sets(st.integers(0, V - 1), min_size=1, max_size=V).map(sorted))
 def test_any_increasing_ids_survive_the_round_trip(ids: list[int]) -> None:
-    """draft id i -> i + d2t[i] gives the ids back, from d2t, from t2d, and from both."""
+    """B1, B4: draft id i -> i + d2t[i] gives the ids back, from t2d alone and from both."""
     for d2t, t2d in ((offsets_of(ids), marks_of(ids)), (None, marks_of(ids))):
         checked = draft_to_target(d2t, t2d, len(ids), V)
         assert checked.dtype == torch.int64
@@ -36,7 +36,22 @@ def test_equal_vocabularies_need_no_map() -> None:
     assert draft_to_target(None, None, V, V).tolist() == [0] * V
 
 
+@pytest.mark.parametrize("count", [16, 80])
+def test_ids_in_the_place_of_offsets_are_told_by_their_never_repeating(count: int) -> None:
+    """Table 1.6, row 10: some exporters wrote 0, 1, 2, ...; and small ids need not lead outside the vocabulary."""
+    with pytest.raises(ConfigError, match=r"d2t of the draft seems to hold ids in the place of offsets: expected off"):
+        draft_to_target(torch.arange(count), None, count, 256)
+    if count == 80:
+        with pytest.raises(ConfigError, match=r"found 3, 4 and so on, no two alike"):
+            draft_to_target(torch.arange(3, 83), None, count, 256)
+    # Said by t2d as well, they are offsets
+    even = torch.zeros(256, dtype=torch.bool)
+    even[torch.arange(count) * 2] = True
+    assert draft_to_target(torch.arange(count), even, count, 256).tolist() == list(range(count))
+
+
 def test_zero_offsets_stand_for_the_first_ids_only_when_t2d_says_so() -> None:
+    """B3."""
     zeros = torch.zeros(16, dtype=torch.int64)
     assert draft_to_target(zeros, marks_of(list(range(16))), 16, V).tolist() == [0] * 16
     with pytest.raises(ConfigError, match=r"d2t of the draft is all zeros, which is what broken exports write"):
