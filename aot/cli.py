@@ -198,6 +198,8 @@ def plan(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     else:
         for line in plan_lines(made, backend):
             click.echo(line)
+        for notice in notices(made, backend):
+            click.echo(f"note: {notice}")
 
 
 @cli.command()

@@ -73,14 +73,13 @@ def probe_aux(config: BuildConfig, seen: Callable[[Meaning], None]) -> list[Mean
     """
     drafts = list(candidates(config))
     models = drafts[0][1]
-    target, draft = load_weights(config, models)
     prompts = list(_prompts(models))
-    held, meanings = None, []
+    # Weights do not hang on which states are tapped
+    held = dict(scopes(_small(geometry(config, models.target, models.draft)), *load_weights(config, models)))
+    meanings = []
     for semantic, candidate in drafts:
         sizes = _small(geometry(config, candidate.target, candidate.draft))
         table = graph_table(sizes)
-        # Weights do not hang on which states are tapped
-        held = held or dict(scopes(sizes, target, draft))
         backend = EagerBackend({unit.name: unit for unit in table.units}, held)
         graphs = GraphSet(eager_bundle(sizes, table), [graph.kind for graph in table.graphs], None, backend)
         engine = Engine(graphs, EagleProposer(graphs))

@@ -17,6 +17,7 @@ from runtime.bundle.errors import ConfigError
 
 
 def rope(made: Decisions, options: DraftOptions) -> tuple[float, dict[str, Any] | None]:
+    """The draft's own base and scaling, never the target's."""
     theta, scaling, given = read_rope(made.fields.top)
     made.by("rope_theta", "config" if given else "default")
     described = made.fields.top.has("rope_scaling") or made.fields.top.has("rope_parameters")
