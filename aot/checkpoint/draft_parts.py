@@ -115,7 +115,7 @@ def windows(made: Decisions, num_layers: int, options: DraftOptions) -> tuple[in
         made.by("windows", "override")
         return (options.attention_window,) * num_layers if options.attention_window else ()
     types = top.raw.get("layer_types") or []
-    if not isinstance(types, list) or not set(types) <= {"full_attention", "sliding_attention"}:
+    if not isinstance(types, list) or any(kind not in ("full_attention", "sliding_attention") for kind in types):
         raise ConfigError(
             f"layer_types of {made.fields.where} is wrong",
             expected="a list of full_attention and sliding_attention",

@@ -247,8 +247,9 @@ def test_a_window_without_layer_types_says_nothing(target: TargetConfig) -> None
 def test_layer_types_name_each_layer(target: TargetConfig) -> None:
     with pytest.raises(ConfigError, match="layer_types of draft_config does not name each layer of the draft"):
         draft_config_from_json(eagle3(sliding_window=8, layer_types=["sliding_attention"] * 2), target)
-    with pytest.raises(ConfigError, match=r"layer_types of draft_config is wrong: expected a list of full_attention"):
-        draft_config_from_json(eagle3(layer_types=["chunked_attention"]), target)
+    for wrong in (["chunked_attention"], [[]], "sliding_attention"):
+        with pytest.raises(ConfigError, match="layer_types of draft_config is wrong: expected a list of full"):
+            draft_config_from_json(eagle3(layer_types=wrong), target)
 
 
 def test_llama_4_drafts_have_their_width_under_another_key(target: TargetConfig) -> None:
