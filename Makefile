@@ -13,11 +13,10 @@ BENCH_ARGS  ?=
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.eagle3-setup
 PIP   := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
-DRAFT := examples/smollm2/draft/model.safetensors
 # Derandomized, so that a red run stays red; `pytest` by hand explores new examples.
 PYTEST := $(BIN)/python -m pytest --hypothesis-profile=ci
 # Checked for types beyond aot/ and runtime/, where they are there.
-SCRIPTS := $(wildcard bench examples)
+SCRIPTS := $(wildcard bench examples training)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -54,13 +53,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installed into $(VENV): $$($(BIN)/python -V), torch $$($(BIN)/python -c \
 		'from importlib.metadata import version; print(version("torch"))')"
 
-demo: $(STAMP) $(DRAFT) ## Build the SmolLM2-135M bundle and answer a prompt from it with speculation
+demo: $(STAMP) ## Build the SmolLM2-135M bundle and answer a prompt from it with speculation
 	$(BIN)/eagle3-build --config configs/smollm2-135m.yaml $(BUILD_ARGS)
 	$(BIN)/eagle3-run --bundle artifacts/smollm2-135m --prompt "$(PROMPT)" --stats $(RUN_ARGS)
-
-# A draft that is there already, a trained one for instance, is never replaced.
-$(DRAFT): | $(STAMP)
-	$(BIN)/python examples/smollm2/make_random_draft.py --output $(@D)
 
 test: $(STAMP) ## Run the fast tests
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
@@ -81,13 +76,13 @@ format: $(STAMP) ## Rewrite the sources as `make quality` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-artifacts: $(STAMP) $(if $(filter %smollm2-135m.yaml,$(CONFIGS)),$(DRAFT)) ## Build the bundle of every config named in CONFIGS
+artifacts: $(STAMP) ## Build the bundle of every config named in CONFIGS
 	@set -e; for config in $(CONFIGS); do \
 		echo "$(BIN)/eagle3-build --config $$config $(BUILD_ARGS)"; \
 		$(BIN)/eagle3-build --config "$$config" $(BUILD_ARGS); \
 	done
 
-bench: $(STAMP) $(DRAFT) ## Measure the build and the runtime, and print the table of figures
+bench: $(STAMP) ## Measure the build and the runtime, and print the table of figures
 	$(BIN)/python bench/run.py $(BENCH_ARGS)
 
 clean: ## Remove the bundles in artifacts/ and the tools' caches, not the environment

@@ -17,6 +17,8 @@ from runtime.engine import Engine
 from runtime.generate import generate
 from runtime.request import Request
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.timeout(900)  # the first test waits for its bundle
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -238,3 +240,15 @@ def test_a_cpu_without_the_features_is_refused_before_code_is_loaded(
     )
     able = console(None, flags=("-c", script.replace('frozenset({"sse4_2"})', f"frozenset({needs!r})")))
     assert (able.returncode, able.stdout.splitlines()[-1]) == (0, "mapped")
+
+
+def test_the_shipped_draft_is_accepted(run: Run, smollm2_bundle: Path) -> None:
+    """Far below what it reaches, far above what chance or a misread checkpoint would."""
+    lines = (ROOT / "examples" / "smollm2" / "eval.jsonl").read_text(encoding="utf-8").splitlines()[::12]
+    prompts = smollm2_bundle.parent / "eval.jsonl"
+    prompts.write_text("\n".join(lines), encoding="utf-8")
+    done = run(smollm2_bundle, "--prompts", prompts, "--max-tokens", 48, "--json")
+    counts = [line["spec_decode"] for line in answers(done)]
+    assert len(counts) == 8
+    drafts = sum(count["num_drafts"] for count in counts)
+    assert sum(count["num_accepted_tokens"] for count in counts) / drafts > 0.4
