@@ -11,6 +11,7 @@ speculation equal to it bit for bit (docs/design.md, "Exact").
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,11 @@ from runtime.report import report
 from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput
 from runtime.sequence import Sequence
 
+logger = logging.getLogger("eagle3")
+
+# When it is judged whether the draft is accepted at all, and what counts as not at all
+WATCHED_DRAFTS, LEAST_ACCEPTED = 200, 0.01
+
 
 class Engine:
     """Continuous batching over the compiled buckets, at most max_num_seqs requests at a time, greedy.
@@ -45,6 +51,7 @@ class Engine:
         self.running: list[Sequence] = []
         self.totals = SpecDecodeStats()
         self.steps, self.step_seconds = 0, 0.0
+        self._warned = False
         self._finished: list[RequestOutput] = []
 
     @classmethod
@@ -224,8 +231,25 @@ class Engine:
             self._clock(member)
             committed.append(run)
             counted.append((drafts, agreed))
+        self._warn_of_a_draft_that_misses()
         self.proposer.after_verify(members, committed, features)
         return self._collect(members, committed, counted)
+
+    def _warn_of_a_draft_that_misses(self) -> None:
+        """Say once that next to nothing is accepted: the text is right all the same, so nothing else would show it."""
+        if self._warned or self.totals.num_drafts < WATCHED_DRAFTS:
+            return
+        share = self.totals.num_accepted_tokens / self.totals.num_draft_tokens
+        # A right draft is far above this from its first prompts on
+        self._warned = True
+        if share < LEAST_ACCEPTED:
+            logger.warning(
+                "warning: the target accepted %.1f %% of the first %d draft tokens, so speculation only costs; the "
+                "likeliest cause is a draft that reads other auxiliary layers than it was trained on (eagle3-build "
+                "--probe-aux), else one that was trained for another target or not at all",
+                100 * share,
+                self.totals.num_draft_tokens,
+            )
 
     def _verify_graph(self, members: list[Sequence]) -> tuple[LoadedGraph, Bucket]:
         """target_verify, or target_decode where the bundle has one and no request holds a draft."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.engine import WATCHED_DRAFTS
 from runtime.proposer import ScriptedProposer
 from runtime.request import Request, SpecDecodeStats, Timing
 from tests.runtime.loop.rig import Shape, make_rig, oracle, prompt_of, text_of, with_eos
@@ -143,3 +144,32 @@ def test_accepted_drafts_that_a_stop_cuts_off_count_as_accepted() -> None:
     (output,) = with_eos(rig, stop).generate(Request("a", prompt, max_tokens=9), proposer=script)
     assert list(output.token_ids) == text[:3]
     assert output.spec_decode == SpecDecodeStats(1, 3, 3, [1, 1, 1])
+
+
+def serve(accepted: int, requests: int) -> SpecDecodeStats:
+    """Requests of 40 tokens, one after the other on one engine, every pass accepting so many of three drafts."""
+    rig = make_rig(Shape(max_num_seqs=1, num_seqs=(1,)))
+    asked = [Request(str(number), prompt_of(7), max_tokens=40) for number in range(requests)]
+    text = text_of(rig, asked[0])
+    engine = rig.engine(oracle({request.request_id: text for request in asked}, (accepted,) * 60))
+    engine.generate(asked)
+    return engine.totals
+
+
+def test_a_draft_that_is_never_accepted_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A1: wrong auxiliary layers cost all acceptance and no text, so only the counts show it."""
+    totals = serve(accepted=0, requests=12)
+    assert totals.num_drafts > 2 * WATCHED_DRAFTS
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("warning: the target accepted 0.0 % of the first ")
+    assert "eagle3-build --probe-aux" in record.getMessage()
+
+
+@pytest.mark.parametrize(("accepted", "requests"), [(1, 12), (0, 5)])
+def test_a_draft_that_is_accepted_or_not_yet_judged_is_not_told_of(
+    accepted: int, requests: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    totals = serve(accepted, requests)
+    assert (totals.num_drafts < WATCHED_DRAFTS) == (accepted == 0)
+    assert caplog.records == []
