@@ -125,8 +125,8 @@ def build(
 def probe(config_file: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:
     """The command with --probe-aux."""
     from aot.config import load_config
-    from aot.probe import fitting, probe_aux
     from aot.show import meaning_json, meaning_line
+    from aot.verify.probe import fitting, probe_aux
 
     def seen(meaning: Any) -> None:
         if not as_json:

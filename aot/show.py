@@ -12,7 +12,7 @@ from aot.checkpoint.draft import DraftConfig
 from runtime.bundle.manifest import Manifest
 
 if TYPE_CHECKING:
-    from aot.probe import Meaning
+    from aot.verify.probe import Meaning
 
 # Seconds that one unit took on one core of the machines in README's table; an estimate, said to be one.
 SECONDS_PER_UNIT = {"library": 10, "packed": 17}

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from aot.cli import cli
-from aot.probe import Meaning, fitting
+from aot.verify.probe import Meaning, fitting
 from runtime.bundle.errors import ConfigError, UsageError
 from runtime.request import SpecDecodeStats
 from tests.aot.toy_drafts import VARIANTS, eagle3
