@@ -160,6 +160,7 @@ def test_a_name_that_is_no_unicode_text(bundle: Path, golden_text: str) -> None:
 
 
 def test_an_unknown_row_convention(bundle: Path, reseal: Reseal) -> None:
+    """D3: some runtimes count a draft row's position from its token, ours from its hidden state."""
     reseal(lambda data: data["speculation"].update(row_convention="feature_i_token_i"))
     assert refusal(bundle).sentence() == (
         "The bundle golden pairs features and tokens in an unknown way: "
