@@ -121,6 +121,10 @@ class Cohort:
                 raise ValueError(f"{len(self._tensors[name])} {name} where the lengths say {end}")
         return starts
 
+    @property
+    def largest_id(self) -> int:
+        return int(self._tensors["tokens"].max())
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -184,7 +188,7 @@ def check_corpus(cohorts: Sequence[Cohort], target: TargetConfig, fingerprint: s
     one = first[0]
     found = (one.features.shape[1], one.finals.shape[1], first.settings.get("model", fingerprint))
     wanted = (len(aux) * target.hidden_size, target.hidden_size, fingerprint)
-    largest = max(int(cohort[index].tokens.max()) for cohort in cohorts for index in range(len(cohort)))
+    largest = max(cohort.largest_id for cohort in cohorts)
     if found != wanted or largest >= target.vocab_size:
         raise ConfigError(
             "the corpus is not of this target",

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aot.checkpoint.draft import DraftConfig
-from aot.models.layers import rotary_table
+from aot.models.layers import rotary_table, rotate
 from runtime.bundle.errors import ConfigError
 from training.batch import Batch
 
@@ -52,12 +52,9 @@ def visible(starts: Tensor, chains: int, rows: int) -> Tensor:
     return torch.arange(rows)[None, None, :] <= begin[:, :, None]
 
 
-def rotate(heads: Tensor, angles: Tensor) -> Tensor:
-    """Rotary embedding in float32, NeoX halves: heads [B, R, heads, D], angles [B, R, D] as in `rotary_table`."""
-    half = heads.shape[-1] // 2
-    cos, sin = angles[..., None, :half], angles[..., None, half:]
-    first, second = heads[..., :half].float(), heads[..., half:].float()
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(heads.dtype)
+def rotated(heads: Tensor, angles: Tensor) -> Tensor:
+    """The served draft's rotary embedding, for a batch: heads [B, R, heads, D], angles [B, R, D]."""
+    return rotate(heads.flatten(0, 1), angles.flatten(0, 1)).view_as(heads)
 
 
 class Norm(nn.Module):
@@ -176,7 +173,7 @@ class TrainableDraft(nn.Module):
     def _key_value(self, inputs: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """[B, R, 2H] -> rotated keys and values [B, G, R, D]."""
         attention, shape = self.midlayer.self_attn, (*inputs.shape[:2], self.config.num_kv_heads, self.config.head_dim)
-        keys = rotate(attention.k_proj(inputs).view(shape), self._angles[positions])
+        keys = rotated(attention.k_proj(inputs).view(shape), self._angles[positions])
         return keys.transpose(1, 2), attention.v_proj(inputs).view(shape).transpose(1, 2)
 
     def unroll(self, batch: Batch, steps: int) -> Iterator[Tensor]:
@@ -203,7 +200,7 @@ class TrainableDraft(nn.Module):
                 own_keys.append(own_key)
                 own_values.append(own_value)
             query = layer.self_attn.q_proj(inputs).view(size, batch.chains, c.num_heads, c.head_dim)
-            query = rotate(query, self._angles[positions]) * c.head_dim**-0.5
+            query = rotated(query, self._angles[positions]) * c.head_dim**-0.5
             query = query.view(size, batch.chains, c.num_kv_heads, group, c.head_dim).permute(0, 2, 1, 3, 4)
             wide = query.reshape(size, c.num_kv_heads, batch.chains * group, c.head_dim)
             scores = (wide @ keys.transpose(2, 3)).view(size, c.num_kv_heads, batch.chains, group, rows)

@@ -18,11 +18,12 @@ from typing import Any
 import click
 import torch
 
+from aot.build.scopes import target_head
 from runtime.bundle.errors import UsageError
 from training.checkpoint import draft_json, make_draft
 from training.corpus import TrainingSequence, all_sequences, check_corpus, digest, open_corpus
 from training.initial import feature_scale, start_from_target
-from training.model import Target, head_of
+from training.model import Target
 from training.plan import Plan, first_tokens, of_kinds, split
 from training.process import prepare_process, tells_errors
 from training.run import Run
@@ -114,7 +115,11 @@ def prepare(
     plan = Plan(**{field.name: options[field.name] for field in fields(Plan) if field.name in options})
     facts = {"model": fingerprint, "training answers": digest(training), "held-out answers": digest(held_out)}
     dtype = getattr(torch, options["dtype"])
-    return Run(output, plan, config, draft, draft_ids, head_of(weights)[draft_ids], dtype, facts), training, held_out
+    return (
+        Run(output, plan, config, draft, draft_ids, target_head(weights)[draft_ids], dtype, facts),
+        training,
+        held_out,
+    )
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:

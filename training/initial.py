@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from aot.build.scopes import target_head
 from aot.checkpoint.target import TargetConfig
 from training.corpus import TrainingSequence
 from training.draft import TrainableDraft
@@ -30,11 +31,10 @@ def start_from_target(
     """Fill `draft` in place; what has no counterpart of the same shape stays random."""
     generator = torch.Generator().manual_seed(seed)
     hidden, config = draft.config.hidden_size, draft.config
-    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     last = f"model.layers.{target.num_layers - 1}."
     source = {
         "norm.weight": weights["model.norm.weight"],
-        "lm_head.weight": head[draft_ids],
+        "lm_head.weight": target_head(weights)[draft_ids],
         "midlayer.hidden_norm.weight": weights[last + "input_layernorm.weight"],
     }
     for name in ("post_attention_layernorm", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):

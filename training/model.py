@@ -59,8 +59,3 @@ class Target:
         if not tokenizer.has_chat_template:
             raise UsageError(f"{self.reference} has no chat template", repair="add chat_template.jinja to the model")
         return tokenizer
-
-
-def head_of(weights: dict[str, Tensor]) -> Tensor:
-    """The target's head, [V, H]: its own, or the embedding table where they are tied."""
-    return weights.get("lm_head.weight", weights["model.embed_tokens.weight"])

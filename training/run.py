@@ -97,12 +97,9 @@ class Run:
         tally = Tally(self.plan.unroll)
         position, epoch = 0, 0
         todo = batches(sequences, self.plan, 0)
-        while position + len(todo) <= self.step:
-            position, epoch = position + len(todo), epoch + 1
-            todo = batches(sequences, self.plan, epoch)
         while self.step < self.plan.steps:
             started = time.perf_counter()
-            if self.step - position >= len(todo):
+            while self.step - position >= len(todo):
                 position, epoch = position + len(todo), epoch + 1
                 todo = batches(sequences, self.plan, epoch)
             batch = collate([sequences[index] for index in todo[self.step - position]], self.plan.unroll)

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aot.build.scopes import Scope, decoder_layer
+from aot.build.scopes import Scope, decoder_layer, target_head
 from aot.checkpoint.target import TargetConfig
 from aot.models.layers import rotary_table, rotate
 from aot.models.llama import TargetEmbed, TargetHead, TargetLayer
@@ -95,8 +95,7 @@ class BatchTarget:
         _filled(self.embed, {"embed_tokens.weight": embedding, "rotary.weight": angles})
         for index, layer in enumerate(self.layers):
             _filled(layer, decoder_layer(weights, f"model.layers.{index}."))
-        head = weights.get("lm_head.weight", embedding)
-        _filled(self.head, {"norm.weight": weights["model.norm.weight"], "lm_head.weight": head})
+        _filled(self.head, {"norm.weight": weights["model.norm.weight"], "lm_head.weight": target_head(weights)})
 
     def _run(self, tokens: Tensor, positions: Tensor, caches: Caches) -> _Ran:
         """T rows of each request, tokens [R, T] at positions [R, T], over caches [R, G, context, D]."""
