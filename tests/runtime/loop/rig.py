@@ -32,23 +32,16 @@ from aot.reference import (
     target_greedy,
     with_shared,
 )
-from aot.verify.eager import EagerBackend
+from aot.verify.eager import EagerBackend, eager_bundle
 from runtime.bundle.manifest import (
-    FORMAT_VERSION,
     Axis,
     Buckets,
     Exactness,
     Graph,
     GraphKind,
-    KVCache,
-    Limits,
     Manifest,
-    Model,
-    Requires,
-    Speculation,
-    Unit,
 )
-from runtime.bundle.open import ROW_CONVENTION, Bundle
+from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
@@ -265,33 +258,15 @@ def attentive(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _manifest(geometry: Geometry, table: GraphTable, shape: Shape) -> Manifest:
-    t, d = geometry.target, geometry.draft
-    return Manifest(
-        format_version=FORMAT_VERSION,
-        bundle_id="",
+    """The builder's manifest of graphs that run eagerly, with what a test may vary."""
+    plain = eager_bundle(geometry, table).manifest
+    lossless = "exact" if shape.exact_greedy else "near_tie"
+    return replace(
+        plain,
         name="toy",
-        state="ready",
-        builder="the toy rig",
-        dtype=shape.dtype,
-        target=Model("toy", "", t.vocab_size, t.hidden_size, shape.eos, t.to_json()),
-        draft=Model("toy", "", d.vocab_size, d.hidden_size, (), d.to_json()),
-        speculation=Speculation("eagle3", shape.k, d.aux_layers, ROW_CONVENTION),
-        limits=Limits(shape.max_model_len, shape.max_num_seqs),
-        buckets=geometry.buckets,
-        kv_cache=KVCache(
-            shape.block_size,
-            geometry.num_blocks,
-            geometry.kv_groups(),
-        ),
-        exactness=Exactness(
-            "exact" if shape.exact_greedy else "near_tie", shape.bitwise_across, 0, shape.context_widths
-        ),
-        requires=Requires("eager", "cpu", "", "", (), "", False),
-        toolchain={},
-        units=tuple(Unit(unit.name, "", "", (), unit.inputs, unit.outputs) for unit in table.units),
-        graphs=table.graphs,
-        weights={},
-        files={},
+        target=replace(plain.target, reference="toy", eos_token_ids=shape.eos),
+        draft=replace(plain.draft, reference="toy"),
+        exactness=Exactness(lossless, shape.bitwise_across, 0, shape.context_widths),
     )
 
 
