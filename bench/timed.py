@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
 from runtime.backends import Backend, Run, backend_for
-from runtime.bundle.manifest import GraphKind, Unit
+from runtime.bundle.manifest import GraphKind, KVCache, Unit
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.graphs import GraphSet
@@ -37,6 +37,9 @@ class TimedBackend:
 
     def clear(self) -> None:
         self.seconds.clear()
+
+    def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
+        return self._inner.pools(cache, num_blocks)
 
     def open(self, unit: Unit, scope: str) -> Run:
         run, kind = self._inner.open(unit, scope), unit.name.partition(".")[0]

@@ -63,6 +63,7 @@ class Engine:
         num_speculative_tokens: int | None = None,
         kv_blocks: int | None = None,
         proposer: Callable[[GraphSet], Proposer] | None = None,
+        device: str | None = None,
     ) -> Engine:
         """Open a verified bundle.
 
@@ -72,6 +73,7 @@ class Engine:
                 passes keep their 1+K rows, so a bundle built for fewer is a little faster.
             kv_blocks: size of the KV pool instead of the bundle's.
             proposer: makes the proposer, given the opened graphs; by default the bundle's EAGLE3 draft.
+            device: "sim" runs a Neuron bundle on the CPU, see `backend_for`.
 
         Raises:
             UsageError: num_speculative_tokens is not in 1..K.
@@ -85,7 +87,7 @@ class Engine:
             kinds += ["draft_initial_prefill", "draft_initial"]
             if k > 1:
                 kinds.append("draft_recurrent")
-        graphs = GraphSet(bundle, kinds, kv_blocks)
+        graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
         if proposer is not None:
             return cls(graphs, proposer(graphs))
         return cls(graphs, EagleProposer(graphs, k) if speculation else NoProposer())

@@ -8,43 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-import torch
 from torch import Tensor
 
 from runtime.backends import Backend, backend_for
 from runtime.batch import Bucket
-from runtime.bundle.errors import HostError, IntegrityError
-from runtime.bundle.manifest import Graph, GraphKind, KVCache
+from runtime.bundle.errors import IntegrityError
+from runtime.bundle.manifest import Graph, GraphKind
 from runtime.bundle.open import Bundle
 from runtime.graph import LoadedGraph
-from runtime.weights import Weights, dtype_of
+from runtime.weights import Weights
 
 # A dynamic block table grows in steps of this many tokens, and of a quarter of its width once that is more. The widths
 # are few, so that the builder can try every one: kernels may sum in another order at 1024 tokens than at 2048.
 LEAST_WIDTH = 64
-
-
-def allocate_pools(cache: KVCache, num_blocks: int) -> dict[str, Tensor]:
-    """The KV pools `kv.N.k` and `kv.N.v`, zeroed; memory is taken by the system as pages are first written.
-
-    Raises:
-        HostError: there is not enough memory.
-    """
-    pools = {}
-    try:
-        for group in cache.groups:
-            shape = (num_blocks, cache.block_size, group.kv_heads, group.head_dim)
-            for layer in range(group.first_layer, group.first_layer + group.layers):
-                for half in "kv":
-                    pools[f"kv.{layer}.{half}"] = torch.zeros(shape, dtype=dtype_of(group.dtype))
-    except RuntimeError as error:
-        raise HostError(
-            "There is not enough memory for the KV pool",
-            expected=f"{num_blocks} blocks of {cache.block_size} tokens",
-            found=str(error).partition("\n")[0],
-            repair="free memory, or build the bundle with a smaller kv_blocks",
-        ) from None
-    return pools
 
 
 class GraphSet:
@@ -56,12 +32,13 @@ class GraphSet:
         kinds: Iterable[GraphKind],
         num_blocks: int | None = None,
         backend: Backend | None = None,
+        device: str | None = None,
     ) -> None:
         self.manifest = bundle.manifest
         self.num_blocks = num_blocks or self.manifest.kv_cache.num_blocks
-        self.pools = allocate_pools(self.manifest.kv_cache, self.num_blocks)
         self.weights = Weights(bundle)
-        backend = backend or backend_for(bundle, self.weights)
+        backend = backend or backend_for(bundle, self.weights, device)
+        self.pools: Mapping[str, Tensor] = backend.pools(self.manifest.kv_cache, self.num_blocks)
         units = {unit.name: unit for unit in self.manifest.units}
         self._graphs: dict[tuple[GraphKind, int, int], LoadedGraph] = {}
         for spec in self.manifest.graphs:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runtime.backends.device import DeviceTensor
+
 if TYPE_CHECKING:
     from runtime.engine import Engine
 
@@ -33,7 +35,7 @@ def report(engine: Engine) -> dict[str, object]:
         "kv": {
             "blocks": engine.blocks.num_blocks,
             "free": engine.blocks.num_free,
-            "bytes": sum(pool.numel() * pool.element_size() for pool in pools),
+            "bytes": sum(pool.nbytes() if isinstance(pool, DeviceTensor) else pool.nbytes for pool in pools),
         },
         "weights_bytes": engine.graphs.weights.mapped_bytes,
         "peak_memory_bytes": peak_memory(),

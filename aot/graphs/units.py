@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from aot.graphs.geometry import Geometry
 from runtime.bundle.manifest import TensorSpec
+
+if TYPE_CHECKING:  # a lowering worker reads unit descriptions in an environment that lacks what the configuration needs
+    from aot.graphs.geometry import Geometry
 
 CONTEXT, POOL = "context_blocks", "num_blocks"
 

@@ -17,7 +17,8 @@ from runtime.batch import Bucket, pad_rows
 from runtime.blocks import slot_of
 from runtime.bundle.manifest import Axis, Graph, Manifest
 from runtime.graph import LoadedGraph
-from runtime.graphs import allocate_pools, table_columns, table_widths
+from runtime.graphs import table_columns, table_widths
+from runtime.pools import allocate_pools
 from runtime.request import Request
 from runtime.sequence import Sequence
 

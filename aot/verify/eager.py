@@ -29,6 +29,7 @@ from runtime.bundle.manifest import (
     Unit,
 )
 from runtime.bundle.open import ROW_CONVENTION, Bundle
+from runtime.pools import allocate_pools
 
 
 class EagerBackend:
@@ -47,6 +48,9 @@ class EagerBackend:
             return list(made) if isinstance(made, tuple) else [made]
 
         return run
+
+    def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
+        return allocate_pools(cache, num_blocks)
 
     def module(self, unit: str, scope: str) -> nn.Module:
         """The module behind a unit with the weights of `scope`, shared and not copied."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 
+from runtime.backends.device import DeviceTensor
 from runtime.bundle.errors import CompileError
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
@@ -41,7 +42,7 @@ def script_for(texts: dict[str, tuple[int, ...]], pattern: tuple[int, ...], voca
     return ScriptedProposer(propose, k)
 
 
-def check_scripted(bundle: Bundle, seed: int = 0) -> int:
+def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> int:
     """Run all patterns, for one request and for a batch of up to MOST_REQUESTS; returns how many passed.
 
     Raises:
@@ -58,7 +59,7 @@ def check_scripted(bundle: Bundle, seed: int = 0) -> int:
     lengths = [prompt_len + i % spread for i in range(min(manifest.limits.max_num_seqs, MOST_REQUESTS))]
     prompts = [tuple(numbers.randrange(vocab) for _ in range(length)) for length in lengths]
     requests = [Request(str(i), prompt, max_tokens=new, ignore_eos=True) for i, prompt in enumerate(prompts)]
-    engine = Engine.load(bundle, speculation=False)
+    engine = Engine.load(bundle, speculation=False, device=device)
     plain = {output.request_id: output for output in engine.generate(requests)}
     texts = {name: output.prompt_token_ids + output.token_ids for name, output in plain.items()}
     passed = 0
@@ -78,7 +79,7 @@ def _forget_kv(engine: Engine, requests: list[Request]) -> None:
     tokens = (len(request.prompt_token_ids) + request.max_tokens for request in requests)
     used = 1 + sum(engine.blocks.blocks_for(count) for count in tokens)
     for pool in engine.graphs.pools.values():
-        pool[:used].fill_(1)
+        (pool if isinstance(pool, DeviceTensor) else pool[:used]).fill_(1)
 
 
 def _must_equal(got: tuple[int, ...], want: tuple[int, ...], pattern: tuple[int, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from runtime.backends import Run
 from runtime.bundle.errors import HostError
-from runtime.bundle.manifest import Unit
+from runtime.bundle.manifest import KVCache, Unit
 from runtime.bundle.open import Bundle
 from runtime.bundle.paths import inside
+from runtime.pools import allocate_pools
 from runtime.weights import Weights
 
 
@@ -43,3 +45,6 @@ class AotiBackend:
             self._alive.append(constants)
             self._opened[key] = runner.run
         return self._opened[key]
+
+    def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
+        return allocate_pools(cache, num_blocks)

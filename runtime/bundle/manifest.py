@@ -2,7 +2,8 @@
 
 A **graph** is what the loop calls: one pass at one bucket, static rows, named inputs and outputs. It is a straight
 line of **calls**. A call runs one **unit**, a compiled module, with the weights of one scope
-(`target.layers.7`), so thirty layers are thirty calls of one unit. On Neuron a graph has a single call.
+(`target.layers.7`), so thirty layers are thirty calls of one unit. On Neuron a graph has a single call of a unit that
+is the whole graph; what its file takes and gives is listed in order (`interface.py`), and its scope is "".
 
 Names of values in a graph: its inputs, the outputs of earlier calls, and `kv.N.k` / `kv.N.v`, the KV pool of layer N,
 [num_blocks, block_size, kv_heads, head_dim], which a call updates in place. Target layers are 0..N-1, draft layers
@@ -21,7 +22,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from runtime.bundle.errors import IntegrityError
-from runtime.bundle.record import from_json, to_json
+from runtime.bundle.interface import Parameter, Result
+from runtime.bundle.neff import Neff
+from runtime.bundle.record import added, from_json, to_json
 
 FORMAT_VERSION = 1
 
@@ -35,6 +38,8 @@ GraphKind = Literal[
     "draft_initial_prefill",
     "draft_initial",
     "draft_recurrent",
+    "draft_fused_prefill",
+    "draft_fused",
 ]
 Axis = Literal["requests", "context"]
 
@@ -62,6 +67,8 @@ class Unit:
     """A compiled module. `artifact` is a path in the bundle; inputs and outputs are in call order.
 
     `digest` is the key under which the build cache holds it: sha256 over the factors that decide its code.
+    A Neuron unit's artifact is its HLO, `parameters` and `results` are the tables of that file, and `neff` is what the
+    device compiler made of it, None in a bundle that is lowered only.
     """
 
     name: str
@@ -70,6 +77,9 @@ class Unit:
     constants: tuple[Constant, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    parameters: tuple[Parameter, ...] = added(())
+    results: tuple[Result, ...] = added(())
+    neff: Neff | None = added(None)
 
 
 @dataclass(frozen=True)
@@ -197,7 +207,12 @@ class Exactness:
 
 @dataclass(frozen=True)
 class Requires:
-    """What a host must have before anything native is loaded."""
+    """What a host must have before anything native is loaded.
+
+    device: "cpu", or for Neuron the instance family ("trn2"); machine, cpu_features, torch and amx are then empty.
+    ranks: devices that share the model (tensor parallelism).
+    lnc: physical cores per logical NeuronCore; 0 where that means nothing.
+    """
 
     backend: str
     device: str
@@ -206,6 +221,8 @@ class Requires:
     cpu_features: tuple[str, ...]
     torch: str
     amx: bool
+    ranks: int = added(1)
+    lnc: int = added(0)
 
 
 @dataclass(frozen=True)
@@ -216,7 +233,10 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A bundle. `state` is "ready" when every graph is compiled and checked."""
+    """A bundle. `state` is "ready" when every graph is compiled and checked, "lowered" when NEFFs are still missing.
+
+    `weights` is empty in a bundle of graphs alone, made from config.json files.
+    """
 
     format_version: int
     bundle_id: str

@@ -24,15 +24,25 @@ from runtime.bundle.errors import IntegrityError
 
 T = TypeVar("T")
 
+_ADDED = "added"
 # A damaged value may be megabytes long; the sentence that shows it is not.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
+def added(default: T) -> T:
+    """A dataclass field that came after its format was first written: left out of the JSON where it holds `default`.
+
+    So that what was written before keeps its text, and with it its digest.
+    """
+    return typing.cast(T, dataclasses.field(default=default, metadata={_ADDED: True}))
+
+
 def to_json(value: Any) -> Any:
-    """`value` as JSON types. Fields that hold their default are written too: a manifest hides nothing."""
+    """`value` as JSON types. Fields that hold their default are written too, but for `added` ones."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        return {f.name: to_json(held) for f, held in fields if not (f.metadata.get(_ADDED) and held == f.default)}
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from aot.verify.bits import BitsCheck, same
 from runtime.backends import Run
-from runtime.bundle.manifest import Unit
+from runtime.bundle.manifest import KVCache, Unit
+from runtime.pools import allocate_pools
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 # (hidden [R, Q, H], block table [R, B]) -> what a layer adds to hidden
@@ -26,6 +27,9 @@ class WholeNumbers:
 
     def __init__(self, change: Change | None = None) -> None:
         self._change = change
+
+    def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
+        return allocate_pools(cache, num_blocks)
 
     def open(self, unit: Unit, scope: str) -> Run:
         if unit.name.startswith("target_embed"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from aot.verify.eager import EagerBackend
 from aot.verify.graphs import TOLERANCE, check_graph, integer_inputs
 from runtime.backends import Run
-from runtime.bundle.manifest import Graph, Unit
+from runtime.bundle.manifest import Graph, KVCache, Unit
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 LIMIT = TOLERANCE["float32"]
@@ -24,6 +24,9 @@ class Faulty:
 
     def __init__(self, eager: EagerBackend, fault: Fault) -> None:
         self._eager, self._fault = eager, fault
+
+    def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
+        return self._eager.pools(cache, num_blocks)
 
     def open(self, unit: Unit, scope: str) -> Run:
         run = self._eager.open(unit, scope)

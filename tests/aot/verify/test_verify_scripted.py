@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -12,12 +12,12 @@ from aot.verify.eager import EagerBackend
 from aot.verify.scripted import check_scripted, patterns
 from runtime.backends import Backend, Run
 from runtime.bundle.errors import CompileError
-from runtime.bundle.manifest import Unit
+from runtime.bundle.manifest import KVCache, Unit
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 
 def run_check(rig: Rig, backend: Backend, patch: pytest.MonkeyPatch) -> int:
-    patch.setattr("runtime.graphs.backend_for", lambda bundle, weights: backend)
+    patch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: backend)
     return check_scripted(rig.bundle)
 
 
@@ -26,6 +26,9 @@ class Broken:
 
     def __init__(self, eager: EagerBackend, kind: str) -> None:
         self._eager, self._kind = eager, kind
+
+    def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
+        return self._eager.pools(cache, num_blocks)
 
     def open(self, unit: Unit, scope: str) -> Run:
         run = self._eager.open(unit, scope)

@@ -13,7 +13,7 @@ from runtime.bundle.errors import HostError, IntegrityError
 from runtime.bundle.manifest import Constant, WeightRef
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
-from runtime.graphs import allocate_pools
+from runtime.pools import allocate_pools
 from runtime.proposer import EagleProposer, NoProposer
 from runtime.request import Request
 from runtime.weights import Weights, dtype_of
@@ -25,7 +25,7 @@ TARGET, DRAFT = {"target_prefill", "target_verify"}, {"draft_initial_prefill", "
 def load(patch: pytest.MonkeyPatch, shape: Shape, **options: object) -> Engine:
     """`Engine.load` of a toy bundle, with eager PyTorch where the bundle's backend would be."""
     rig = make_rig(shape)
-    patch.setattr("runtime.graphs.backend_for", lambda bundle, weights: rig.backend)
+    patch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: rig.backend)
     return Engine.load(rig.bundle, **options)  # type: ignore[arg-type]
 
 
