@@ -35,7 +35,7 @@ def added(default: T) -> T:
 
     So that what was written before keeps its text, and with it its digest.
     """
-    return typing.cast(T, dataclasses.field(default=default, metadata={_ADDED: True}))
+    return dataclasses.field(default=default, metadata={_ADDED: True})
 
 
 def to_json(value: Any) -> Any:
