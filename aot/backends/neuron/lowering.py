@@ -317,6 +317,25 @@ def _remainder(made: Placeholders, numbers: Tensor, divisor: int) -> Tensor:
     return numbers - whole * made.number(divisor, torch.int32)
 
 
+@lowering(aten.bitwise_and.Tensor)
+@lowering(aten.logical_and.default)
+def _both(made: Placeholders, first: Tensor, second: Tensor) -> Tensor:
+    """Of truths: torch-xla computes a bitwise one in 8-bit integers, which no graph needs."""
+    if first.dtype is torch.bool:
+        return torch.where(first, second, first)
+    result: Tensor = aten.bitwise_and(first, second)
+    return result
+
+
+@lowering(aten.bitwise_or.Tensor)
+@lowering(aten.logical_or.default)
+def _either(made: Placeholders, first: Tensor, second: Tensor) -> Tensor:
+    if first.dtype is torch.bool:
+        return torch.where(first, first, second)
+    result: Tensor = aten.bitwise_or(first, second)
+    return result
+
+
 LOWERINGS[operator.getitem] = lambda made, sequence, index: sequence[index]
 
 
