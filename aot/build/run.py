@@ -27,25 +27,27 @@ from typing import Any, Protocol
 
 from aot.backends.aoti.backend import AotiBackend
 from aot.build.assemble import (
+    BUILD_RECORD,
     check_output,
     draft_manifest,
     fingerprints,
     list_files,
+    log_folder,
     new_staging,
+    output_turn,
     place_units,
     publish,
     remove_leftovers,
     write_manifest,
 )
 from aot.build.plan import Plan
-from aot.build.pool import UnitResult, compile_all, default_jobs
+from aot.build.pool import compile_all, default_jobs
+from aot.build.result import UnitResult
 from aot.cache import Cache
 from aot.config import resolved
 from runtime.bundle.errors import CacheMissError, CompileError, Eagle3Error, ErrorGroup
 from runtime.bundle.manifest import Manifest
 from runtime.bundle.open import file_problems, read_manifest
-
-BUILD_RECORD = "build.json"
 
 
 class Reporter(Protocol):
@@ -140,9 +142,7 @@ def run_build(
             repair="run the same command without --frozen once",
         )
     check_output(output)
-    # Two builds of one output take turns: each would take the other's staged files for leftovers
-    turn = "output-" + hashlib.sha256(str(output.resolve()).encode()).hexdigest()
-    with cache.locked(turn):
+    with cache.locked(output_turn(output)):
         results, manifest = _build(plan, backend, cache, output, reporter, jobs, prints, request, started)
     fresh = sum(not result.cached for result in results)
     seconds = time.monotonic() - started
@@ -181,11 +181,6 @@ def _load(plan: Plan) -> tuple[Any, Any]:
     from aot.build.models import load_weights
 
     return load_weights(plan.config, plan.models)
-
-
-def log_folder(output: Path) -> Path:
-    """Where the logs of a bundle's units are kept: beside the bundle, so that a failed build has them too."""
-    return output.with_name(f"{output.name}.logs")
 
 
 def _compile(

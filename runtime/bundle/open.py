@@ -55,7 +55,7 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True) -> Bundle
             f"The bundle {path.name} is not finished",
             expected="state ready",
             found=f"state {manifest.state}",
-            repair="run eagle3-build with the bundle's configuration on a machine that has the device compiler",
+            repair=f"run eagle3-build finish --bundle {path} on a machine that has the device compiler",
         )
     problems = reference_problems(manifest)
     if problems:

@@ -20,6 +20,7 @@ def reference_problems(manifest: Manifest) -> list[Eagle3Error]:
         *_twice("graph", (graph.name for graph in manifest.graphs)),
     ]
     opened = {f"unit {unit.name}": unit.artifact for unit in manifest.units}
+    opened |= {f"NEFF of unit {unit.name}": unit.neff.path for unit in manifest.units if unit.neff is not None}
     for weight, layouts in manifest.weights.items():
         opened |= {f"weight {weight} ({layout})": reference.file for layout, reference in layouts.items()}
     for user, file in opened.items():

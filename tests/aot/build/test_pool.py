@@ -17,7 +17,8 @@ from aot.backends.aoti.backend import AotiBackend
 from aot.backends.aoti.toolchain import Toolchain
 from aot.build import pool
 from aot.build.plan import PlannedUnit
-from aot.build.pool import UnitResult, Workers, compile_all, default_jobs
+from aot.build.pool import Workers, compile_all, default_jobs
+from aot.build.result import UnitResult
 from aot.cache import Cache, key_of
 from aot.graphs.units import UnitSpec
 

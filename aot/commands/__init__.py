@@ -1,0 +1,1 @@
+"""Subcommands of eagle3-build, a file each."""
