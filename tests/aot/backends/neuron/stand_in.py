@@ -71,7 +71,7 @@ def install(folder: Path, *, version: str = VERSION, behaviour: Behaviour | None
 
 
 def calls(folder: Path) -> list[dict[str, Any]]:
-    """What the stand-in in `folder` noted: {"event": "version" | "start" | "end", "hlo", "argv", "folder", "time"}."""
+    """What the stand-in in `folder` noted: event ("version", "start", "end"), hlo's sha256, argv, folder, pid, time."""
     file = folder / "calls.jsonl"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
@@ -201,7 +201,9 @@ def read_arguments(argv: list[str]) -> dict[str, str] | str:
 
 
 def note(here: Path, **call: Any) -> None:
-    line = json.dumps({"hlo": "", "argv": [], "folder": "", "time": time.monotonic(), **call}) + "\n"
+    line = (
+        json.dumps({"hlo": "", "argv": [], "folder": "", "pid": os.getpid(), "time": time.monotonic(), **call}) + "\n"
+    )
     descriptor = os.open(here / "calls.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(descriptor, line.encode())
     os.close(descriptor)
