@@ -44,7 +44,7 @@ def test_advice_is_always_one_line(log: str, exit_code: int) -> None:
     assert "\n" not in said
 
 
-def test_every_sentence_stands_behind_a_semicolon_or_a_hint() -> None:
+def test_advice_reads_on_in_a_sentence() -> None:
     for sentence in (*CODES.values(), *EXITS.values()):
         assert "\n" not in sentence
         assert not sentence.endswith(".")
