@@ -3,7 +3,8 @@
     --framework XLA            the input is a serialized HLO module; the only framework that the compiler takes
     --target trn2 | trn3       the device family. AWS's reference lists trn2; trn3 is what public callers of the
                                compiler pass for Trainium3, undocumented when this was written
-    --lnc 1 | 2                physical cores per logical NeuronCore; must be what the runtime is set to
+    --lnc 1 | 2                physical cores per logical NeuronCore; must be what the runtime is set to. The reference
+                               spells it --logical-nc-config or -lnc; this is the spelling of AWS's LLM libraries
     --model-type transformer   schedules attention and MLP as those of a decoder; what AWS's own LLM libraries pass
     --auto-cast none           every product in the dtype that the graph says; the default, which older releases
                                had otherwise, and what the numbers of the verification are good for
