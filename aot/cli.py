@@ -39,6 +39,7 @@ def _config_option(required: bool) -> Callable[[Command], Command]:
 @click.option("--output", type=click.Path(path_type=Path), help="Bundle folder; default artifacts/NAME.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compile workers; default by cores and memory.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the YAML.")
+@click.option("--graphs-only", is_flag=True, help="Neuron: build from model_config and draft_config, without weights.")
 @click.option("--frozen", is_flag=True, help="Never compile; exit 7 when the cache lacks a graph.")
 @click.option("--probe-aux", is_flag=True, help="Build nothing; try which meaning of the draft's layer ids fits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, no progress.")
@@ -50,6 +51,7 @@ def cli(
     output: Path | None,
     jobs: int | None,
     overrides: tuple[str, ...],
+    graphs_only: bool,
     frozen: bool,
     probe_aux: bool,
     as_json: bool,
@@ -68,7 +70,7 @@ def cli(
     if probe_aux:
         probe(config, overrides, as_json=as_json)
         return
-    build(config, output, jobs, overrides, frozen=frozen, as_json=as_json, quiet=quiet)
+    build(config, output, jobs, overrides, weights=not graphs_only, frozen=frozen, as_json=as_json, quiet=quiet)
 
 
 def build(
@@ -77,6 +79,7 @@ def build(
     jobs: int | None,
     overrides: tuple[str, ...],
     *,
+    weights: bool,
     frozen: bool,
     as_json: bool,
     quiet: bool,
@@ -85,7 +88,7 @@ def build(
     from aot.build.run import run_build
     from aot.report import LiveReporter, PlainReporter, QuietReporter
 
-    plan, backend, cache = _plan(config_file, overrides)
+    plan, backend, cache = _plan(config_file, overrides, weights=weights)
     target = output or Path("artifacts") / plan.config.name
     reporter: QuietReporter
     if as_json or quiet:
@@ -150,6 +153,7 @@ def notices(plan: Any, backend: Any) -> list[str]:
     """Guesses and oddities that a user should know of before a long build."""
     said = list(backend.notices())
     draft = plan.models.draft
+    said += plan.models.notes
     said += draft.notes
     if draft.rope_scaling != plan.models.target.rope_scaling and draft.rope_scaling is not None:
         said.append("the draft's rope scaling is not the target's; each follows its own config")
@@ -161,28 +165,20 @@ def notices(plan: Any, backend: Any) -> list[str]:
     return said
 
 
-def _plan(config_file: Path, overrides: tuple[str, ...]) -> tuple[Any, Any, Any]:
-    """Configuration, models, backend and cache, up to the plan."""
-    from aot.backends.aoti.backend import AotiBackend
+def _plan(config_file: Path, overrides: tuple[str, ...], *, weights: bool = True) -> tuple[Any, Any, Any]:
+    """Configuration, models, backend and cache, up to the plan.
+
+    Args:
+        weights: False to look for no weights where the configuration says enough for graphs alone.
+    """
+    from aot.build.backends import backend_and_cache
     from aot.build.models import read_models
     from aot.build.plan import make_plan
-    from aot.cache import Cache, cache_root
-    from aot.config import AotiBackend as AotiConfig
     from aot.config import load_config
-    from runtime.bundle.errors import ConfigError
 
     config = load_config(config_file, overrides)
-    if not isinstance(config.backend, AotiConfig) or config.backend.device != "cpu":
-        device = getattr(config.backend, "device", None)
-        raise ConfigError(
-            "this version builds for the CPU only",
-            expected="backend.name aoti with backend.device cpu",
-            found=f"{config.backend.name}" + (f" with {device}" if device else ""),
-            repair="set backend: {name: aoti, device: cpu}",
-        )
-    models = read_models(config)
-    backend = AotiBackend.detect(config.backend.gemm, config.dtype)
-    cache = Cache(cache_root())
+    models = read_models(config, weights=weights)
+    backend, cache = backend_and_cache(config, models)
     return make_plan(config, config.base, models, backend, cache), backend, cache
 
 
@@ -194,7 +190,7 @@ def plan(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Show what a build would compile: units, hits, why a miss misses, sizes."""
     from aot.show import plan_json, plan_lines
 
-    made, backend, _ = _plan(config, overrides)
+    made, backend, _ = _plan(config, overrides, weights=False)
     if as_json:
         click.echo(json.dumps(plan_json(made, backend)))
     else:

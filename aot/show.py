@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from aot.backends.aoti.backend import AotiBackend
+from aot.backends.protocol import BuildBackend
 from aot.build.plan import Plan, kv_bytes, weight_bytes
 from aot.checkpoint.draft import DraftConfig
 from runtime.bundle.manifest import Manifest
@@ -14,11 +14,8 @@ from runtime.bundle.manifest import Manifest
 if TYPE_CHECKING:
     from aot.verify.probe import Meaning
 
-# Seconds that one unit took on one core of the machines in README's table; an estimate, said to be one.
-SECONDS_PER_UNIT = {"library": 10, "packed": 17}
 
-
-def plan_json(plan: Plan, backend: AotiBackend) -> dict[str, Any]:
+def plan_json(plan: Plan, backend: BuildBackend) -> dict[str, Any]:
     """The plan for machines."""
     return {
         "name": plan.config.name,
@@ -30,18 +27,18 @@ def plan_json(plan: Plan, backend: AotiBackend) -> dict[str, Any]:
         "estimates": {
             "weights_bytes": weight_bytes(plan.models, plan.geometry.dtype),
             "kv_bytes": kv_bytes(plan.geometry),
-            "compile_core_seconds": len(plan.misses) * SECONDS_PER_UNIT[backend.toolchain.gemm],
+            "compile_core_seconds": round(sum(backend.unit_seconds(unit.spec) for unit in plan.misses)),
         },
     }
 
 
-def plan_lines(plan: Plan, backend: AotiBackend) -> Iterator[str]:
+def plan_lines(plan: Plan, backend: BuildBackend) -> Iterator[str]:
     """The plan for people."""
     sizes = plan.geometry
     yield (
         f"{plan.config.name}: {len(plan.table.graphs)} graphs from {len(plan.units)} units, "
         f"K={sizes.num_speculative_tokens}, "
-        f"{sizes.dtype}, {backend.toolchain.gemm} GEMMs for {backend.toolchain.march or 'this architecture'}"
+        f"{sizes.dtype}, {backend.summary()}"
     )
     for unit in plan.units:
         yield f"  {'hit ' if unit.hit else 'miss'}  {unit.spec.name:<28} {unit.key[:12]}  {unit.reason}".rstrip()

@@ -17,7 +17,6 @@ from aot.cache import Cache, sync_file, sync_folder
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import (
     FORMAT_VERSION,
-    Constant,
     Exactness,
     FileEntry,
     KVCache,
@@ -31,33 +30,22 @@ from runtime.bundle.manifest import (
 from runtime.bundle.open import MANIFEST, ROW_CONVENTION, sha256_file
 
 if TYPE_CHECKING:  # with it torch, which finishing a bundle elsewhere does not need
-    from aot.backends.aoti.backend import AotiBackend
-    from aot.build.plan import Models, Plan, PlannedUnit
+    from aot.backends.protocol import BuildBackend
+    from aot.build.plan import Models, Plan
 
 # Beside the manifest, but no part of the bundle's id: times, host, logs.
 BUILD_RECORD = "build.json"
 UNLISTED = (MANIFEST, BUILD_RECORD)
 
 
-def place_units(plan: Plan, cache: Cache, staging: Path) -> tuple[Unit, ...]:
+def place_units(plan: Plan, backend: BuildBackend, cache: Cache, staging: Path) -> tuple[Unit, ...]:
     """Copy every compiled unit into `staging/graphs` and describe it."""
-    return tuple(_place(unit, cache.entry(unit.key), staging) for unit in plan.units)
-
-
-def _place(unit: PlannedUnit, entry: Path, staging: Path) -> Unit:
-    artifact = f"graphs/{unit.spec.name}/unit.so"
-    target = staging / artifact
-    target.parent.mkdir(parents=True)
-    shutil.copyfile(entry / "unit.so", target)
-    target.chmod(0o755)
-    record = json.loads((entry / "unit.json").read_text(encoding="utf-8"))
-    constants = tuple(Constant(**constant) for constant in record["constants"])
-    return Unit(unit.spec.name, artifact, unit.key, constants, unit.spec.inputs, unit.spec.outputs)
+    return tuple(backend.place(unit.spec, unit.key, cache.entry(unit.key), staging) for unit in plan.units)
 
 
 def draft_manifest(
     plan: Plan,
-    backend: AotiBackend,
+    backend: BuildBackend,
     units: tuple[Unit, ...],
     weights: Mapping[str, Mapping[str, WeightRef]],
     fingerprints: tuple[str, str],
@@ -71,15 +59,15 @@ def draft_manifest(
     """
     sizes, models, config = plan.geometry, plan.models, plan.config
     t, d = sizes.target, sizes.draft
-    is_random = models.target_source is None
+    named = models.target_source is not None or models.without_weights
     target_reference, draft_reference = references(
-        None if is_random else config.model, None if is_random else config.speculative_config.model
+        config.model if named else None, config.speculative_config.model if named else None
     )
     return Manifest(
         format_version=FORMAT_VERSION,
         bundle_id="",
         name=config.name,
-        state="ready",
+        state=backend.state,
         builder=f"eagle3-aot {version}",
         dtype=sizes.dtype,
         target=Model(
@@ -106,7 +94,7 @@ def draft_manifest(
         requires=backend.requires(platform.machine(), platform.system().lower()),
         toolchain=dict(backend.describe()),
         units=units,
-        graphs=plan.table.graphs,
+        graphs=backend.graphs(plan.table),
         weights=weights,
         files={},
     )
@@ -125,10 +113,9 @@ def references(target: str | None, draft: str | None) -> tuple[str, str]:
 
 
 def fingerprints(models: Models, seed: int | None) -> tuple[str, str]:
-    """Digests of both models' files; of the seed where weights are random."""
-    made = [
-        source.fingerprint() if source else f"random:{seed}" for source in (models.target_source, models.draft_source)
-    ]
+    """Digests of both models' files; of the seed where weights are random, "none" where there are none."""
+    instead = "none" if models.without_weights else f"random:{seed}"
+    made = [source.fingerprint() if source else instead for source in (models.target_source, models.draft_source)]
     return made[0], made[1]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from aot.build.plan import Models
 from aot.checkpoint.draft import DraftOptions, draft_config_from_json, load_draft_weights, read_draft_config
 from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
-from aot.checkpoint.source import resolve
+from aot.checkpoint.source import NotFetchedError, resolve
 from aot.checkpoint.target import load_target_weights, read_target_config, target_config_from_json
 from aot.config import BuildConfig, check_against_model
 from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def read_models(config: BuildConfig, options: DraftOptions | None = None) -> Models:
+ADD_WEIGHTS = "run the same command where both models are, and the bundle gets their weights"
+
+
+def read_models(config: BuildConfig, options: DraftOptions | None = None, *, weights: bool = True) -> Models:
     """Both models' configurations, without loading a weight.
 
     Args:
         options: how the draft is read, by default as the configuration says.
+        weights: False to look for no weights where `model_config` and `draft_config` say all that graphs need.
 
     Raises:
         ConfigError, ErrorGroup: a model is missing or not supported, or does not fit the configuration.
@@ -29,12 +34,12 @@ def read_models(config: BuildConfig, options: DraftOptions | None = None) -> Mod
     if config.random_weights is not None:
         return _random_models(config, options or draft_options(config))
     if config.target_config_path is not None or config.draft_config_path is not None:
-        raise ConfigError(
-            "model_config and draft_config need random_weights, for graphs alone cannot be built yet",
-            expected="random_weights: {seed: 0} beside both, or model and speculative_config.model alone",
-            found="model_config or draft_config without random_weights",
-            repair="add random_weights, or remove model_config and draft_config",
-        )
+        return _models_with_configs(config, options or draft_options(config), weights)
+    return _models_of_sources(config, options or draft_options(config))
+
+
+def _models_of_sources(config: BuildConfig, options: DraftOptions) -> Models:
+    """Both models from where their weights are."""
     problems: list[Eagle3Error] = []
     sources = []
     for reference, key in (
@@ -49,8 +54,55 @@ def read_models(config: BuildConfig, options: DraftOptions | None = None) -> Mod
         raise problems[0] if len(problems) == 1 else ErrorGroup("Both models are missing", problems)
     target = read_target_config(sources[0])
     _check_length(config, target.max_length)
-    draft = read_draft_config(sources[1], target, options=options or draft_options(config))
+    draft = read_draft_config(sources[1], target, options=options)
     return Models(sources[0], sources[1], target, draft)
+
+
+def _models_with_configs(config: BuildConfig, options: DraftOptions, weights: bool) -> Models:
+    """Both models from their config.json files: with weights where they are found, else for graphs alone."""
+    if config.target_config_path is None or config.draft_config_path is None or config.backend.name != "neuron":
+        raise ConfigError(
+            "model_config and draft_config alone describe graphs without weights, which only the neuron backend builds",
+            expected="both of them with backend.name neuron, or random_weights: {seed: 0} beside both",
+            found="one of them" if config.backend.name == "neuron" else f"backend.name {config.backend.name}",
+            repair="give both, add random_weights, or remove them and name model and speculative_config.model",
+        )
+    target = target_config_from_json(config.target_config_path)
+    _check_length(config, target.max_length)
+    draft = draft_config_from_json(config.draft_config_path, target, options=options)
+    alone = Models(None, None, target, draft, without_weights=True)
+    if not weights or config.model is None or config.speculative_config.model is None:
+        return alone
+    try:
+        found = _models_of_sources(config, options)
+    except (ConfigError, ErrorGroup) as error:
+        if not all(isinstance(problem, NotFetchedError) for problem in getattr(error, "problems", [error])):
+            raise
+        why = " ".join(problem.sentence() for problem in getattr(error, "problems", [error]))
+        note = f"graphs alone, from model_config and draft_config: {why.rstrip('.')}; {ADD_WEIGHTS}"
+        return replace(alone, notes=(note,))
+    for key, given, read in (
+        ("model_config", _shapes(target.to_json()), _shapes(found.target.to_json())),
+        ("draft_config", _shapes(draft.to_json()), _shapes(found.draft.to_json())),
+    ):
+        if different := sorted(name for name in given if given[name] != read[name]):
+            name = different[0]
+            raise ConfigError(
+                f"{key} is not the configuration of the model that is named beside it",
+                expected=f"{name} {read[name]}",
+                found=f"{name} {given[name]}",
+                repair=f"remove {key}, or give that model's own config.json",
+            )
+    return found
+
+
+# What says where a configuration came from, or is read off the weights alone
+_NO_SHAPES = ("eos_token_ids", "bos_token_id", "sources", "form", "stored_dtype", "notes", "own_embedding", "own_head")
+
+
+def _shapes(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Those facts of a model that decide its graphs."""
+    return {name: value for name, value in facts.items() if name not in _NO_SHAPES}
 
 
 def _random_models(config: BuildConfig, options: DraftOptions) -> Models:

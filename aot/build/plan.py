@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aot.backends.aoti.backend import AotiBackend
+from aot.backends.protocol import BuildBackend, Spec
 from aot.cache import Cache, key_of
 from aot.checkpoint.draft import DraftConfig
 from aot.checkpoint.source import ModelSource
@@ -14,14 +14,13 @@ from aot.checkpoint.target import TargetConfig
 from aot.config import BuildConfig
 from aot.graphs.geometry import Geometry, geometry
 from aot.graphs.table import GraphTable, graph_table
-from aot.graphs.units import UnitSpec
 
 
 @dataclass(frozen=True)
 class PlannedUnit:
     """A unit with its key. `reason` is "" on a hit."""
 
-    spec: UnitSpec
+    spec: Spec
     key: str
     factors: Mapping[str, str]
     hit: bool
@@ -30,12 +29,18 @@ class PlannedUnit:
 
 @dataclass(frozen=True)
 class Models:
-    """Both models: where they come from (None: random weights over a given config) and what they are."""
+    """Both models: where they come from and what they are.
+
+    Without sources, weights are random ones over given configs, or with `without_weights` there are none: the bundle
+    holds graphs alone, and `notes` says why.
+    """
 
     target_source: ModelSource | None
     draft_source: ModelSource | None
     target: TargetConfig
     draft: DraftConfig
+    without_weights: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,12 @@ class Plan:
         return tuple(unit for unit in self.units if not unit.hit)
 
 
-def make_plan(config: BuildConfig, folder: Path, models: Models, backend: AotiBackend, cache: Cache) -> Plan:
+def make_plan(config: BuildConfig, folder: Path, models: Models, backend: BuildBackend, cache: Cache) -> Plan:
     """Plan the build of `config`, whose file lies in `folder`."""
     sizes = geometry(config, models.target, models.draft)
     table = graph_table(sizes)
     planned = []
-    for spec in table.units:
+    for spec in backend.units(sizes, table):
         factors = backend.factors(spec)
         key = key_of(factors)
         hit = cache.has(key)

@@ -8,24 +8,19 @@ machine, each of which waits for one child process.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
-from aot.backends.aoti.backend import AotiBackend
-from aot.backends.aoti.worker import run_logged
+from aot.backends.protocol import BuildBackend
 from aot.build.machine import cores, free_memory
 from aot.build.plan import PlannedUnit
 from aot.build.result import UnitResult
+from aot.build.workers import Workers
 from aot.cache import Cache
+from runtime.bundle.errors import Eagle3Error
 
 # Peak resident memory of one worker, measured over the demo model's units: 0.4 to 0.7 GB; a unit's weights are extra.
 WORKER_BYTES = 1 << 30
@@ -37,70 +32,37 @@ def default_jobs(largest_unit_bytes: int) -> int:
     return max(1, min(cores(), free_memory() // (WORKER_BYTES + 4 * largest_unit_bytes)))
 
 
-class Workers:
-    """The worker processes that are alive, so that Ctrl-C can end all of them with their compilers."""
-
-    def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["aot.backends.aoti.preload"])
-        self._lock = threading.Lock()
-        self._running: set[BaseProcess] = set()
-        self.stopping = False
-
-    def run(self, job: dict[str, Any], out: Path, environment: dict[str, str]) -> int:
-        """Compile `job` into folder `out` in a process of its own; returns its exit code."""
-        process = self._context.Process(target=run_logged, args=(job, str(out), environment))
-        # Ctrl-C on a terminal reaches every process of the build. This one alone answers it; what is started from here
-        # inherits the blocked signal, so that no worker prints a traceback before it leads its own process group.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        with self._lock:
-            if self.stopping:
-                return -signal.SIGINT
-            process.start()
-            self._running.add(process)
-        try:
-            process.join()
-            return process.exitcode if process.exitcode is not None else 1
-        finally:
-            with self._lock:
-                self._running.discard(process)
-
-    def stop(self) -> None:
-        """End every worker and the compilers that it started; no new one starts."""
-        with self._lock:
-            self.stopping = True
-            for process in self._running:
-                # The worker leads a process group of its own; in its first moments it does not yet
-                for kill in (lambda p: os.killpg(p.pid, signal.SIGKILL), lambda p: p.kill()):
-                    with contextlib.suppress(OSError):
-                        kill(process)
-
-
-def compile_unit(unit: PlannedUnit, backend: AotiBackend, cache: Cache, logs: Path, workers: Workers) -> UnitResult:
+def compile_unit(unit: PlannedUnit, backend: BuildBackend, cache: Cache, logs: Path, workers: Workers) -> UnitResult:
     """Compile one unit into the cache, unless another process has done it meanwhile."""
     started = time.monotonic()
-    log, peak = logs / f"{unit.spec.name}.log", 0
+    name, log, peak = unit.spec.name, logs / f"{unit.spec.name}.log", 0
+    problem: Eagle3Error | None = None
     with cache.locked(unit.key):
         if cache.has(unit.key):
-            return UnitResult(unit.spec.name, unit.key, 0, time.monotonic() - started, 0, log, cached=True)
+            return UnitResult(name, unit.key, 0, time.monotonic() - started, 0, log, cached=True)
         with cache.staging(unit.key) as staged:
-            exit_code = workers.run(backend.job(unit.spec), staged, backend.environment(cache.scratch))
+            exit_code = backend.compile(unit.spec, staged, workers, cache.scratch)
             with contextlib.suppress(OSError):
                 shutil.copyfile(staged / "log.txt", log)
             with contextlib.suppress(OSError):
                 peak = int((staged / "peak.txt").read_text(encoding="ascii"))
             if exit_code == 0:
-                keep = {"unit.so", "unit.json", "log.txt"}
+                try:
+                    backend.complete(unit.spec, staged)
+                except Eagle3Error as error:
+                    problem = error
+            if exit_code == 0 and problem is None:
+                keep = {*backend.files, "log.txt"}
                 for leftover in staged.iterdir():
                     if leftover.name not in keep:
                         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
                 cache.publish(staged, unit.key, unit.factors)
-    return UnitResult(unit.spec.name, unit.key, exit_code, time.monotonic() - started, peak, log, cached=False)
+    return UnitResult(name, unit.key, exit_code, time.monotonic() - started, peak, log, cached=False, problem=problem)
 
 
 def compile_all(
     units: Iterable[PlannedUnit],
-    backend: AotiBackend,
+    backend: BuildBackend,
     cache: Cache,
     logs: Path,
     jobs: int,

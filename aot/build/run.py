@@ -18,6 +18,7 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
@@ -25,7 +26,8 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, Protocol
 
-from aot.backends.aoti.backend import AotiBackend
+from aot.backends.neuron.backend import NeuronBackend
+from aot.backends.protocol import BuildBackend
 from aot.build.assemble import (
     BUILD_RECORD,
     check_output,
@@ -80,8 +82,8 @@ def builder_version() -> str:
         return "0+unknown"
 
 
-def request_digest(plan: Plan, prints: tuple[str, str]) -> str:
-    """Digest of everything that decides the bundle: configuration, models' files, units, the builder itself."""
+def request_digest(plan: Plan, prints: tuple[str, str], toolchain: Mapping[str, str]) -> str:
+    """Digest of everything that decides the bundle: configuration, models' files, units, toolchain, the builder."""
     source = hashlib.sha256()
     root = Path(__file__).parents[2]
     for half in ("aot", "runtime"):
@@ -94,6 +96,7 @@ def request_digest(plan: Plan, prints: tuple[str, str]) -> str:
         # Of random models the files are no fingerprint, and not all that a config says shows in a unit
         "read": [plan.models.target.to_json(), plan.models.draft.to_json()],
         "units": [unit.key for unit in plan.units],
+        "toolchain": dict(toolchain),
         "builder": source.hexdigest(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -112,7 +115,7 @@ def existing(output: Path, request: str) -> Manifest | None:
 
 def run_build(
     plan: Plan,
-    backend: AotiBackend,
+    backend: BuildBackend,
     cache: Cache,
     output: Path,
     reporter: Reporter,
@@ -131,7 +134,7 @@ def run_build(
     started = time.monotonic()
     seed = plan.config.random_weights.seed if plan.config.random_weights else None
     prints = fingerprints(plan.models, seed)
-    request = request_digest(plan, prints)
+    request = request_digest(plan, prints, backend.describe())
     if (manifest := existing(output, request)) is not None:
         return BuildResult(output, manifest, 0, len(plan.units), time.monotonic() - started, unchanged=True)
     if frozen and plan.misses:
@@ -151,7 +154,7 @@ def run_build(
 
 def _build(
     plan: Plan,
-    backend: AotiBackend,
+    backend: BuildBackend,
     cache: Cache,
     output: Path,
     reporter: Reporter,
@@ -168,7 +171,7 @@ def _build(
             weights = loader.submit(_load, plan)
             results = _compile(plan, backend, cache, output, reporter, jobs)
             target, draft = weights.result()
-        manifest = _stage(plan, backend, cache, staging, target, draft, prints, reporter)
+        manifest = _stage(plan, backend, cache, staging, output, target, draft, prints, reporter)
         record = _record(plan, request, results, time.monotonic() - started)
         (staging / BUILD_RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
         publish(staging, output)
@@ -178,19 +181,22 @@ def _build(
 
 
 def _load(plan: Plan) -> tuple[Any, Any]:
+    """Both models' weights, None for graphs alone."""
+    if plan.models.without_weights:
+        return None, None
     from aot.build.models import load_weights
 
     return load_weights(plan.config, plan.models)
 
 
 def _compile(
-    plan: Plan, backend: AotiBackend, cache: Cache, output: Path, reporter: Reporter, jobs: int | None
+    plan: Plan, backend: BuildBackend, cache: Cache, output: Path, reporter: Reporter, jobs: int | None
 ) -> list[UnitResult]:
     # Largest first: the last unit to finish is then a short one
-    misses = sorted(plan.misses, key=lambda unit: -unit_bytes(unit.spec.arguments))
+    misses = sorted(plan.misses, key=lambda unit: -backend.unit_bytes(unit.spec))
     if not misses:
         return []
-    largest = max(unit_bytes(unit.spec.arguments) for unit in misses)
+    largest = max(backend.unit_bytes(unit.spec) for unit in misses)
     reporter.compiling(len(misses))
     results = compile_all(
         misses,
@@ -203,7 +209,8 @@ def _compile(
     )
     reporter.compiled()
     problems: list[Eagle3Error] = [
-        CompileError(
+        result.problem
+        or CompileError(
             f"Unit {result.name} of {graphs_of(plan, result.name)} failed to compile",
             expected="exit code 0",
             found=f"exit code {result.exit_code}",
@@ -219,21 +226,17 @@ def _compile(
 
 def graphs_of(plan: Plan, unit: str) -> str:
     """The graphs that call `unit`, in words."""
-    first, *more = [graph.name for graph in plan.table.graphs if any(call.unit == unit for call in graph.calls)]
+    graphs = [graph.name for graph in plan.table.graphs if any(call.unit == unit for call in graph.calls)]
+    first, *more = graphs or [unit]  # a unit that is a whole graph has its name
     return f"graph {first}" + (f" and {len(more)} more" if more else "")
-
-
-def unit_bytes(arguments: Any) -> int:
-    """Bytes of a unit's largest tables: what its compile holds several times over."""
-    rows = max(arguments.get("vocab", 0), arguments.get("draft_vocab", 0), 2 * arguments.get("intermediate", 0))
-    return 2 * int(rows) * int(arguments.get("hidden", 0))
 
 
 def _stage(
     plan: Plan,
-    backend: AotiBackend,
+    backend: BuildBackend,
     cache: Cache,
     staging: Path,
+    output: Path,
     target: Any,
     draft: Any,
     prints: tuple[str, str],
@@ -245,25 +248,52 @@ def _stage(
     from aot.checkpoint.draft import embedding_note
     from aot.checkpoint.tokenizer import write_tokenizer
 
-    if note := embedding_note(draft, target["model.embed_tokens.weight"]):
-        reporter.say(f"note: {note}")
-    units = place_units(plan, cache, staging)
-    calls = [call for graph in plan.table.graphs for call in graph.calls]
-    store = WeightStore(staging / "weights", wanted_layouts(calls, {unit.name: unit for unit in units}))
-    held = {}
-    for scope, tensors in scopes(plan.geometry, target, draft):
-        store.add(scope, tensors)
-        held[scope] = tensors
+    units = place_units(plan, backend, cache, staging)
+    held, stored, digests = {}, {}, {}
+    if target is not None:
+        if note := embedding_note(draft, target["model.embed_tokens.weight"]):
+            reporter.say(f"note: {note}")
+        calls = [call for graph in backend.graphs(plan.table) for call in graph.calls]
+        wanted = wanted_layouts(calls, {unit.name: unit for unit in units}, backend)
+        store = WeightStore(staging / "weights", wanted, backend)
+        for scope, tensors in scopes(plan.geometry, target, draft):
+            store.add(scope, tensors)
+            held[scope] = tensors
+        stored = store.references
+        # A map that was made from other data than the head was trained on shows here and nowhere else
+        digests = {"d2t_sha256": digest(draft["d2t"]), "lm_head_sha256": digest(held["draft"]["lm_head.weight"])}
     if plan.models.target_source is not None:
         write_tokenizer(plan.models.target_source, staging / "tokenizer")
-    # A map that was made from other data than the head was trained on shows here and nowhere else
-    digests = {"d2t_sha256": digest(draft["d2t"]), "lm_head_sha256": digest(held["draft"]["lm_head.weight"])}
-    manifest = draft_manifest(plan, backend, units, store.references, prints, builder_version(), digests)
+    manifest = draft_manifest(plan, backend, units, stored, prints, builder_version(), digests)
     manifest = dataclasses.replace(manifest, files=list_files(staging))
     size = sum(entry.size for entry in manifest.files.values())
     reporter.say(f"Stored weights and graphs, {size / 1e6:.0f} MB")
     manifest = write_manifest(staging, manifest)
+    if isinstance(backend, NeuronBackend):
+        weights = None if target is None else (target, draft)
+        return _finish_lowered(plan, backend, cache, staging, output, manifest, weights, reporter)
     return verify(staging, manifest, plan, held, reporter.say)
+
+
+def _finish_lowered(
+    plan: Plan,
+    backend: NeuronBackend,
+    cache: Cache,
+    staging: Path,
+    output: Path,
+    manifest: Manifest,
+    weights: tuple[Any, Any] | None,
+    reporter: Reporter,
+) -> Manifest:
+    """Verify a lowered bundle on the CPU, and make its NEFFs where there is a compiler."""
+    from aot.build.finish import compile_staged
+    from aot.build.verify_lowered import verify_lowered
+
+    manifest = verify_lowered(staging, manifest, plan, backend, cache, weights, reporter.say)
+    if backend.compiler is None:
+        return manifest
+    finished = compile_staged(staging, manifest, backend.compiler, cache, reporter, logs=log_folder(output)).manifest
+    return write_manifest(staging, dataclasses.replace(finished, files=list_files(staging)))
 
 
 def _record(plan: Plan, request: str, results: list[UnitResult], seconds: float) -> dict[str, Any]:

@@ -15,27 +15,29 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from aot.backends.aoti.packing import PLAIN, apply
+from aot.backends.aoti.packing import PLAIN
+from aot.backends.protocol import BuildBackend
 from aot.build.scopes import Scope
 from runtime.bundle.manifest import Call, Unit, WeightRef
 
 ALIGNMENT = 64
 
 
-def wanted_layouts(calls: Iterable[Call], units: Mapping[str, Unit]) -> dict[str, set[str]]:
+def wanted_layouts(calls: Iterable[Call], units: Mapping[str, Unit], backend: BuildBackend) -> dict[str, set[str]]:
     """For every weight that some call's unit binds, by full name: the layouts that are wanted."""
     wanted: dict[str, set[str]] = {}
     for unit, scope in {(call.unit, call.scope) for call in calls}:
         for constant in units[unit].constants:
-            wanted.setdefault(f"{scope}.{constant.weight}", set()).add(constant.layout)
+            full_name = f"{scope}.{constant.weight}" if scope else constant.weight
+            wanted.setdefault(full_name, set()).update(backend.layouts(full_name, constant.layout))
     return wanted
 
 
 class WeightStore:
     """Writes scopes into `folder` and remembers where everything went."""
 
-    def __init__(self, folder: Path, wanted: Mapping[str, set[str]]) -> None:
-        self._folder, self._wanted = folder, wanted
+    def __init__(self, folder: Path, wanted: Mapping[str, set[str]], backend: BuildBackend) -> None:
+        self._folder, self._wanted, self._backend = folder, wanted, backend
         self._by_content: dict[str, WeightRef] = {}
         self.references: dict[str, dict[str, WeightRef]] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +48,7 @@ class WeightStore:
         pending: list[tuple[str, str, str]] = []
         for name, weight in weights.items():
             for layout in sorted(self._wanted.get(f"{scope}.{name}", ())):
-                tensor = apply(layout, weight).detach()
+                tensor = self._backend.arrange(scope, name, layout, weight).detach()
                 content = digest(tensor)
                 if content not in self._by_content:
                     key = name if layout == PLAIN else f"{name}@{layout}"

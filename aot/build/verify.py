@@ -30,7 +30,7 @@ def verify(
     """
     bundle = Bundle(staging, manifest)
     compiled = backend_for(bundle, Weights(bundle))
-    eager = EagerBackend({unit.spec.name: unit.spec for unit in plan.units}, weights)
+    eager = EagerBackend({unit.name: unit for unit in plan.table.units}, weights)
     graphs = _check_graphs(manifest, compiled, eager)
     worst = max((graph.check.max_abs_error for graph in graphs if graph.check), default=0.0)
     say(f"Checked {len(graphs)} graphs against eager PyTorch, largest error {worst:.2g}")

@@ -22,6 +22,11 @@ from runtime.bundle.errors import ConfigError
 
 Kind = Literal["folder", "gguf", "hub"]
 
+
+class NotFetchedError(ConfigError):
+    """A hub's model that this machine cannot fetch."""
+
+
 # What can decide a model's numbers or its text. Anything else in a folder (a README, an optimizer's state)
 # must not make a build look changed, nor be fetched.
 RELEVANT_FILES = (
@@ -160,7 +165,7 @@ def _from_hub(reference: str, key: str) -> ModelSource:
     # them mean that the model could not be had, and why.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(". ")
-        raise ConfigError(
+        raise NotFetchedError(
             f"{key} is neither a folder nor a hub model that can be fetched",
             expected="a folder here, or a hub id that this machine can reach",
             found=f"{reference} ({reason})",

@@ -68,12 +68,12 @@ def check_graph(
             want = eager.open(units[call.unit], call.scope)(theirs)
             floats = [(g, w) for g, w in zip(got, want, strict=True) if w.is_floating_point()]
             floats += [(g, w) for g, w, name in zip(ours, theirs, call.inputs, strict=True) if name.startswith("kv.")]
-            errors = [_errors(g, w) for g, w in floats]
-            absolute = max([absolute, *(error[0] for error in errors)])
-            relative = max([relative, *(error[1] for error in errors)])
+            found = [errors(g, w) for g, w in floats]
+            absolute = max([absolute, *(pair[0] for pair in found)])
+            relative = max([relative, *(pair[1] for pair in found)])
             if not want[0].is_floating_point():
                 head = eager.module(call.unit, call.scope)
-                tokens = tokens and _tokens_agree(head, theirs, got, want)
+                tokens = tokens and tokens_agree(head, theirs, got, want)
     return Check("eager PyTorch", round(absolute, 9), tokens), relative
 
 
@@ -97,7 +97,7 @@ def _call_inputs(
     ]
 
 
-def _errors(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
+def errors(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
     """(largest absolute difference, norm of the difference over norm of `theirs`); NaN counts as infinite."""
     difference, scale = ours.float() - theirs.float(), theirs.float().norm().item()
     if difference.isnan().any():
@@ -105,7 +105,7 @@ def _errors(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
     return difference.abs().max().item(), difference.norm().item() / max(scale, 1e-6)
 
 
-def _tokens_agree(head: nn.Module, inputs: list[Tensor], got: list[Tensor], want: list[Tensor]) -> bool:
+def tokens_agree(head: nn.Module, inputs: list[Tensor], got: list[Tensor], want: list[Tensor]) -> bool:
     """Whether the tokens agree, but for rows whose two best eager logits are too close for the dtype to tell apart.
 
     got[0] and want[0] are [R], or [R, 1+K] from a verify head, where one near tie changes all later tokens of its row.

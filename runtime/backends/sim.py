@@ -71,6 +71,14 @@ class SimBackend:
                     made[parameter.name] = SimPool(self._xla, parameter)
         return made
 
+    def pool(self, parameter: Parameter) -> SimPool:
+        """One pool, zeroed."""
+        return SimPool(self._xla, parameter)
+
+    def close(self, unit: Unit) -> None:
+        """Forget an opened unit, and with it its program's memory."""
+        self._opened.pop(unit.name, None)
+
     def _load(self, unit: Unit) -> Run:
         program = self._xla.compile(inside(self._root, unit.artifact))
         fixed = {p.name: self._fixed(p, unit) for p in unit.parameters if p.role in ("weight", "rank")}

@@ -5,20 +5,30 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import aot.backends.aoti
 import aot.models
 from aot.backends.aoti.toolchain import Toolchain, detect
 from aot.backends.aoti.worker import options
 from aot.graphs.units import UnitSpec
-from runtime.bundle.manifest import Requires
+from runtime.bundle.manifest import Constant, Graph, Requires, Unit
 from runtime.bundle.record import to_json
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from aot.build.workers import Workers
+    from aot.graphs.geometry import Geometry
+    from aot.graphs.table import GraphTable
+
+# Seconds that one unit took on one core of the machines in README's table; an estimate, said to be one.
+SECONDS_PER_UNIT = {"library": 10, "packed": 17}
 PINNED_TORCH = "2.13.0"
 
 
@@ -28,6 +38,8 @@ class AotiBackend:
 
     toolchain: Toolchain
     name: str = "aoti"
+    files: tuple[str, ...] = ("unit.so", "unit.json")
+    state: Literal["ready", "lowered"] = "ready"
 
     @classmethod
     def detect(cls, gemm: str, dtype: str) -> AotiBackend:
@@ -86,15 +98,59 @@ class AotiBackend:
             "pip install -c constraints.txt torch gives the tested one"
         ]
 
-    def job(self, unit: UnitSpec) -> dict[str, Any]:
+    def summary(self) -> str:
+        """The toolchain in a few words."""
+        return f"{self.toolchain.gemm} GEMMs for {self.toolchain.march or 'this architecture'}"
+
+    def units(self, sizes: Geometry, table: GraphTable) -> tuple[UnitSpec, ...]:
+        """The table's own: a module compiled once is called with many layers' weights."""
+        return table.units
+
+    def graphs(self, table: GraphTable) -> tuple[Graph, ...]:
+        return table.graphs
+
+    def unit_seconds(self, spec: UnitSpec) -> float:
+        return SECONDS_PER_UNIT[self.toolchain.gemm]
+
+    def unit_bytes(self, spec: UnitSpec) -> int:
+        """Bytes of a unit's largest tables: what its compile holds several times over."""
+        sizes = spec.arguments
+        rows = max(sizes.get("vocab", 0), sizes.get("draft_vocab", 0), 2 * sizes.get("intermediate", 0))
+        return 2 * int(rows) * int(sizes.get("hidden", 0))
+
+    def job(self, spec: UnitSpec) -> dict[str, Any]:
         """What a compile worker is told, as JSON."""
         return {
-            "unit": to_json(unit),
+            "unit": to_json(spec),
             "gemm": self.toolchain.gemm,
             "march": self.toolchain.march,
             "compiler": self.toolchain.compiler,
             "pair_kernel": self.toolchain.pair_kernel,
         }
+
+    def compile(self, spec: UnitSpec, out: Path, workers: Workers, scratch: Path) -> int:
+        return workers.run(self.job(spec), out, self.environment(scratch))
+
+    def complete(self, spec: UnitSpec, out: Path) -> None:
+        """Nothing is left to do: the worker writes a unit as it is kept."""
+
+    def place(self, spec: UnitSpec, key: str, entry: Path, staging: Path) -> Unit:
+        artifact = f"graphs/{spec.name}/unit.so"
+        target = staging / artifact
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(entry / "unit.so", target)
+        target.chmod(0o755)
+        record = json.loads((entry / "unit.json").read_text(encoding="utf-8"))
+        constants = tuple(Constant(**constant) for constant in record["constants"])
+        return Unit(spec.name, artifact, key, constants, spec.inputs, spec.outputs)
+
+    def layouts(self, full_name: str, layout: str) -> tuple[str, ...]:
+        return (layout,)
+
+    def arrange(self, scope: str, name: str, layout: str, weight: Tensor) -> Tensor:
+        from aot.backends.aoti.packing import apply
+
+        return apply(layout, weight)
 
     def environment(self, scratch: Path) -> dict[str, str]:
         """A compile worker's environment: Inductor keeps its files, precompiled headers too, in `scratch`."""

@@ -1,4 +1,4 @@
-"""The Python that lowers: this one where it has torch-xla, else one that was named or lies where `make neuron-env` puts it.
+"""The Python that lowers: this one where it has torch-xla, else one that was named or that `make neuron-env` made.
 
 torch-xla comes with a release of torch of its own, so it seldom lives beside the torch that the rest uses.
 """

@@ -138,9 +138,7 @@ class Program:
             if name in signature.user_inputs_to_mutate
         }
 
-    def run(
-        self, made: Placeholders, scope: str, inputs: Sequence[Tensor]
-    ) -> tuple[list[Tensor], dict[int, Tensor]]:
+    def run(self, made: Placeholders, scope: str, inputs: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Tensor]]:
         """The graph over `inputs` with the weights of `scope`: outputs, and the new values of the inputs it writes."""
         arguments = []
         for node in self._taken:
@@ -228,7 +226,9 @@ def _to(made: Placeholders, tensor: Tensor, *, dtype: torch.dtype | None = None,
 
 @lowering(aten.scalar_tensor.default)
 @lowering(aten.full.default)
-def _full(made: Placeholders, first: Any, value: Any = None, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Tensor:
+def _full(
+    made: Placeholders, first: Any, value: Any = None, *, dtype: torch.dtype | None = None, **kwargs: Any
+) -> Tensor:
     shape, number = ((), first) if value is None else (tuple(first), value)
     if dtype is None or dtype is torch.int64:
         dtype = torch.float32 if isinstance(number, float) else torch.int32
@@ -322,7 +322,8 @@ def _remainder(made: Placeholders, numbers: Tensor, divisor: int) -> Tensor:
 def _both(made: Placeholders, first: Tensor, second: Tensor) -> Tensor:
     """Of truths: torch-xla computes a bitwise one in 8-bit integers, which no graph needs."""
     if first.dtype is torch.bool:
-        return torch.where(first, second, first)
+        both: Tensor = torch.where(first, second, first)
+        return both
     result: Tensor = aten.bitwise_and(first, second)
     return result
 
@@ -331,7 +332,8 @@ def _both(made: Placeholders, first: Tensor, second: Tensor) -> Tensor:
 @lowering(aten.logical_or.default)
 def _either(made: Placeholders, first: Tensor, second: Tensor) -> Tensor:
     if first.dtype is torch.bool:
-        return torch.where(first, first, second)
+        either: Tensor = torch.where(first, first, second)
+        return either
     result: Tensor = aten.bitwise_or(first, second)
     return result
 
@@ -356,5 +358,3 @@ def _all_gather(made: Placeholders, operand: Tensor, dim: int, ranks: int) -> Te
     dim = dim % operand.dim()
     shape = [size * ranks if axis == dim else size for axis, size in enumerate(operand.shape)]
     return made.collective(operand, "all_gather", dim, shape)
-
-

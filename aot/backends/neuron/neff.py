@@ -62,7 +62,6 @@ class NeffResult(UnitResult):
 
     attempts: int = 0
     timed_out: bool = False
-    problem: Eagle3Error | None = None
 
     @property
     def ok(self) -> bool:
@@ -98,7 +97,7 @@ class Driver:
 
         def result(exit_code: int, problem: Eagle3Error | None = None, timed_out: bool = False) -> NeffResult:
             seconds, cached = time.monotonic() - began, attempts == 0
-            return NeffResult(job.name, key, exit_code, seconds, 0, log, cached, attempts, timed_out, problem)
+            return NeffResult(job.name, key, exit_code, seconds, 0, log, cached, problem, attempts, timed_out)
 
         with self.cache.locked(key):
             if self.cache.has(key):

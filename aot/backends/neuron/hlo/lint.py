@@ -14,12 +14,15 @@ from aot.backends.neuron.hlo import proto
 from runtime.bundle.interface import Parameter, Result
 
 # Everything that our graphs need, and nothing else: an operator that is new here is looked at before it is let through
-ALLOWED = frozenset(
-    "parameter constant iota broadcast reshape transpose slice concatenate pad copy tuple get-tuple-element convert "
-    "add subtract multiply divide negate maximum minimum abs and or not xor compare select clamp "
-    "exponential log rsqrt sqrt power logistic tanh sign floor shift-right-arithmetic shift-right-logical shift-left "
-    "remainder dot reduce gather scatter all-reduce all-gather".split()
-)
+# fmt: off
+ALLOWED = frozenset((
+    "abs", "add", "all-gather", "all-reduce", "and", "broadcast", "clamp", "compare", "concatenate", "constant",
+    "convert", "copy", "divide", "dot", "exponential", "floor", "gather", "get-tuple-element", "iota", "log",
+    "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "pad", "parameter", "power", "reduce",
+    "remainder", "reshape", "rsqrt", "scatter", "select", "shift-left", "shift-right-arithmetic",
+    "shift-right-logical", "sign", "slice", "sqrt", "subtract", "tanh", "transpose", "tuple", "xor",
+))
+# fmt: on
 _INTEGERS = frozenset(number for name, number in proto.ELEMENT_TYPES.items() if name.startswith("int"))
 _KNOWN = frozenset(proto.ELEMENT_TYPES.values())
 
@@ -37,9 +40,7 @@ class Finding:
         return f"Graph {graph}, {self.where}: {self.what}"
 
 
-def findings(
-    data: bytes, parameters: Sequence[Parameter], results: Sequence[Result], ranks: int
-) -> list[Finding]:
+def findings(data: bytes, parameters: Sequence[Parameter], results: Sequence[Result], ranks: int) -> list[Finding]:
     """Everything that is wrong with a serialized module.
 
     Args:
@@ -143,7 +144,9 @@ def _tables(module: Any, parameters: Sequence[Parameter], results: Sequence[Resu
 def _listed(instruction: Any, parameter: Parameter, attributes: dict[str, str]) -> Iterator[Finding]:
     shape = (proto.dtype_of(instruction.shape), tuple(instruction.shape.dimensions))
     if shape != (parameter.dtype, parameter.shape):
-        said = f"parameter {parameter.name} is {shape[0]} {list(shape[1])}, not {parameter.dtype} {list(parameter.shape)}"
+        said = (
+            f"parameter {parameter.name} is {shape[0]} {list(shape[1])}, not {parameter.dtype} {list(parameter.shape)}"
+        )
         yield Finding(instruction.name, "parameter", said)
     if {a.key: a.value for a in instruction.frontend_attributes.map} != attributes:
         yield Finding(instruction.name, "parameter", f"parameter {parameter.name} without its name for the device")

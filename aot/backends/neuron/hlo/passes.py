@@ -160,12 +160,12 @@ def iotas(editor: Editor) -> None:
     """Make tables 0, 1, 2, ... what the device counts itself, not data of the program."""
     for instruction in editor.instructions.values():
         numbers = instruction.literal.s32s
-        if instruction.opcode == "constant" and len(instruction.shape.dimensions) == 1 and len(numbers) > 1:
-            if list(numbers) == list(range(len(numbers))):
-                instruction.opcode = "iota"
-                instruction.ClearField("literal")
-                instruction.ClearField("dimensions")
-                instruction.dimensions.append(0)
+        is_table = instruction.opcode == "constant" and len(instruction.shape.dimensions) == 1 and len(numbers) > 1
+        if is_table and list(numbers) == list(range(len(numbers))):
+            instruction.opcode = "iota"
+            instruction.ClearField("literal")
+            instruction.ClearField("dimensions")
+            instruction.dimensions.append(0)
 
 
 def drop_ones(editor: Editor) -> None:
@@ -190,7 +190,7 @@ def _is_one(editor: Editor, which: int) -> bool:
     literal = instruction.literal
     if literal.bf16s or literal.f16s:
         ones = (b"\x80\x3f", b"\x00\x3c")
-        return literal.bf16s == ones[0] or literal.f16s == ones[1]
+        return bool(literal.bf16s == ones[0] or literal.f16s == ones[1])
     return list(literal.f32s) == [1.0] or list(literal.s32s) == [1]
 
 

@@ -1,0 +1,151 @@
+"""Verify a staged Neuron bundle on this machine's CPU, and seal what was seen into its manifest."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aot.backends.neuron.backend import CHECK, NeuronBackend
+from aot.backends.neuron.chain import ChainSpec
+from aot.build.assemble import write_manifest
+from aot.build.plan import Plan, weight_bytes
+from aot.build.scopes import Scope, scopes
+from aot.build.sharding import shard
+from aot.cache import Cache
+from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
+from aot.graphs.geometry import Geometry
+from aot.graphs.modules import dtype_of
+from aot.graphs.reduced import reduced
+from runtime.bundle.errors import CompileError, Eagle3Error, ErrorGroup
+from runtime.bundle.manifest import Check, Manifest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Above this a model's own weights are not run on the CPU: a whole pass would take minutes, and the memory twice over
+MOST_WEIGHT_BYTES = 2 << 30
+
+
+class ScopeWeights:
+    """Weights for a simulator out of scopes: whole ones, and the parts of ranks."""
+
+    def __init__(self, held: Mapping[str, Scope], sizes: Geometry) -> None:
+        self._held, self._sizes = held, sizes
+
+    def get(self, name: str, layout: str) -> Tensor:
+        """The weight of full name `name`, whole ("plain") or the part of one rank ("shard.3")."""
+        scope = next(scope for scope in self._held if name.startswith(f"{scope}."))
+        own = name.removeprefix(f"{scope}.")
+        weight = self._held[scope][own]
+        if layout == "plain":
+            return weight
+        part: Tensor = shard(scope, own, weight, int(layout.rpartition(".")[2]), self._sizes)
+        return part.contiguous()
+
+
+def verify_lowered(
+    staging: Path,
+    manifest: Manifest,
+    plan: Plan,
+    backend: NeuronBackend,
+    cache: Cache,
+    weights: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None,
+    say: Callable[[str], None],
+) -> Manifest:
+    """Check every graph with few layers, and where weights are at hand and small, as it is and in the loop.
+
+    Args:
+        weights: target's and draft's under the checkpoints' names; None for graphs alone.
+
+    Raises:
+        CompileError: a lowered graph computes something else than the model.
+        HostError: the simulator is not installed.
+    """
+    from aot.verify.lowered import with_checks
+
+    checks = check_reduced(plan, backend, cache)
+    worst = max((check.max_abs_error for check in checks.values()), default=0.0)
+    say(f"Ran {len(checks)} lowered graphs with few layers on XLA:CPU against eager PyTorch, largest error {worst:.2g}")
+    if weights is not None and weight_bytes(plan.models, plan.geometry.dtype) <= MOST_WEIGHT_BYTES:
+        checks |= check_whole(staging, manifest, plan, weights)
+        worst = max((check.max_abs_error for check in checks.values()), default=0.0)
+        say(f"Ran them with their own weights and all layers, largest error {worst:.2g}")
+        manifest = write_manifest(staging, with_checks(manifest, checks))
+        if manifest.exactness.lossless == "exact":
+            passed = run_scripted(staging, manifest)
+            promise = dataclasses.replace(manifest.exactness, scripted_patterns=passed)
+            manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=promise))
+            say(f"Ran {passed} accept and reject patterns through the lowered loop, text equal to plain decoding")
+        return manifest
+    return write_manifest(staging, with_checks(manifest, checks))
+
+
+def check_reduced(plan: Plan, backend: NeuronBackend, cache: Cache) -> dict[str, Check]:
+    """Every graph with few layers and random weights."""
+    from aot.verify.lowered import Reference, alone, checked, sim_backend
+
+    sizes = reduced(plan.geometry)
+    dtype = dtype_of(sizes.dtype)
+    raw = (random_target_weights(sizes.target, 0, dtype), random_draft_weights(sizes.draft, 1, dtype))
+    reference = Reference.make(alone(sizes), dict(scopes(alone(sizes), *raw)))
+    held = dict(scopes(sizes, *raw))
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        units = {}
+        for planned in plan.units:
+            spec, entry = planned.spec, cache.entry(planned.key)
+            if isinstance(spec, ChainSpec) and spec.check is not None:
+                artifact = f"{spec.name}.hlo"
+                shutil.copyfile(entry / CHECK, root / artifact)
+                units[spec.name] = backend.unit(spec.check, planned.key, artifact, entry, "check")
+        sim = sim_backend(root, reference, list(units.values()), ScopeWeights(held, sizes), sizes.ranks)
+        what = f"{sizes.target.num_layers} layers with random weights on XLA:CPU"
+        found = checked(list(units), reference, sim, units, what)
+    return _judged(found, sizes.dtype)
+
+
+def check_whole(
+    staging: Path, manifest: Manifest, plan: Plan, weights: tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
+) -> dict[str, Check]:
+    """Every graph of the bundle with the bundle's weights."""
+    from aot.verify.lowered import Reference, alone, checked, sim_backend
+    from runtime.bundle.open import Bundle
+    from runtime.weights import Weights
+
+    sizes = plan.geometry
+    reference = Reference.make(alone(sizes), dict(scopes(alone(sizes), *weights)))
+    units = {unit.name: unit for unit in manifest.units}
+    stored = Weights(Bundle(staging, manifest))
+    sim = sim_backend(staging, reference, manifest.units, stored, sizes.ranks)
+    fits = [g.name for g in plan.table.graphs if g.requests * (g.context // sizes.block_size) < sizes.num_blocks]
+    return _judged(checked(fits, reference, sim, units, "its own weights on XLA:CPU"), sizes.dtype)
+
+
+def run_scripted(staging: Path, manifest: Manifest) -> int:
+    """The scripted accept and reject patterns through the loop on the simulator; how many passed."""
+    from aot.verify.scripted import check_scripted
+    from runtime.bundle.open import Bundle
+
+    return check_scripted(Bundle(staging, manifest), device="sim")
+
+
+def _judged(found: Mapping[str, tuple[Check, float]], dtype: str) -> dict[str, Check]:
+    from aot.verify.lowered import TOLERANCE
+
+    problems: list[Eagle3Error] = [
+        CompileError(
+            f"Graph {name} was lowered to something that does not compute what eager PyTorch computes",
+            expected=f"a relative error of at most {TOLERANCE[dtype]:g}, and equal tokens",
+            found=f"{relative:.3g}, tokens {'equal' if check.tokens_equal else 'different'}",
+            repair="this is a defect of torch-xla or the builder; please report it with build.json",
+        )
+        for name, (check, relative) in found.items()
+        if relative > TOLERANCE[dtype] or not check.tokens_equal
+    ]
+    if problems:
+        raise problems[0] if len(problems) == 1 else ErrorGroup("Lowered graphs are wrong", problems)
+    return {name: check for name, (check, _) in found.items()}
