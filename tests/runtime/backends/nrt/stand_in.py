@@ -162,7 +162,7 @@ class StandIn:
 def table_lines(unit: Unit) -> list[str]:
     """The tensors of `unit` as its NEFF reports them."""
     spelled = {parameter.name: parameter.neff_name for parameter in unit.parameters}
-    entries = [("in", entry, "-") for entry in unit.parameters]
+    entries: list[tuple[str, Parameter | Result, str]] = [("in", entry, "-") for entry in unit.parameters]
     entries += [("out", entry, spelled[entry.alias_of] if entry.alias_of else "-") for entry in unit.results]
     lines = []
     for usage, entry, alias in entries:

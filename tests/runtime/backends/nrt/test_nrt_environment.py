@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,11 +16,10 @@ REQUIRES = Requires("neuron", "trn2", "", "linux", (), "", False, ranks=4, lnc=2
 
 
 @pytest.fixture(autouse=True)
-def no_neuron_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_neuron_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("NEURON_"):
             monkeypatch.delenv(name)
-    yield
 
 
 def test_what_is_missing_is_set() -> None:
