@@ -42,7 +42,7 @@ typedef int32_t (*executor_t)(const char *name, uint32_t rank, void *inputs, voi
 typedef struct count { char name[64]; int64_t calls, bytes; struct count *next; } count_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t arrived;
 static object_t *objects;
 static registered_t *registered;
 static count_t *counts;
@@ -60,6 +60,14 @@ static int fail_status, fail_vnc = -1, fail_after;
 
 /* One barrier: the ranks of one pass. */
 static uint32_t waiting, generation;
+
+/* Timed waits must not notice when somebody sets the clock. */
+__attribute__((constructor)) static void set_up(void) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&arrived, &attributes);
+}
 
 /* Bookkeeping. All functions below are called with the lock held unless they take it. */
 
@@ -320,7 +328,7 @@ static int meet(uint32_t ranks) {
         return OK;
     }
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += (long)((patience - (long)patience) * 1e9);
     until.tv_sec += (long)patience + until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;

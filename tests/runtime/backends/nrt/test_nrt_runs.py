@@ -371,6 +371,8 @@ def test_a_rank_that_hangs_keeps_its_memory_when_the_bundle_is_closed(
     stand_in.fail("nrt_execute", 6, rank=0)
     with pytest.raises(HostError):
         run([torch.zeros(4), pool])
+    while stand_in.calls("nrt_execute") < 2:  # until rank 1 waits for rank 0
+        time.sleep(0.01)
     two.close()
     assert all(stand_in.live())
     assert stand_in.calls("nrt_close") == 0
