@@ -141,16 +141,14 @@ def _inconsistent(what: str, expected: str, found: str) -> IntegrityError:
 
 def _initialize(library: Library, manifest: Manifest) -> list[str]:
     """Check all that can be checked and start the runtime; returns the names of the variables set for it."""
-    problems: list[Eagle3Error] = [
-        *contradictions(manifest.requires),
-        *neff_problems(manifest, library.version()),
-    ]
+    problems = contradictions(manifest.requires)
     lent = wanted(manifest.requires)
     os.environ.update(lent)  # the runtime reads them once, when it starts
     started = False
     try:
         library.init()
         started = True
+        problems += neff_problems(manifest, library.version())
         problems += family_problems(manifest.requires.device, library.instance_family())
     except Eagle3Error as error:
         problems.append(error)

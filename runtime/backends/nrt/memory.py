@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from runtime.backends.device import DeviceTensor
 from runtime.backends.nrt.library import Library
 from runtime.backends.nrt.ranks import Ranks
-from runtime.bundle.errors import UsageError
+from runtime.bundle.errors import Eagle3Error, UsageError
 from runtime.weights import dtype_of
 
 # What `fill_` keeps on the host at a time
@@ -69,7 +70,9 @@ class Devices:
         for tensor_set in self._sets:
             self.library.destroy_set(tensor_set)
         for model in self._models:
-            self.library.unload(model, "a model that is no longer needed")
+            # A device that failed may refuse this too; what follows is to be given back all the same
+            with suppress(Eagle3Error):
+                self.library.unload(model, "a model that is no longer needed")
         for tensor in self._tensors:
             self.library.free(tensor)
         self.library.close()

@@ -11,7 +11,6 @@ from typing import Literal
 from runtime.bundle.errors import Eagle3Error, HostError, IntegrityError
 
 NRT_SUCCESS = 0
-NRT_UNINITIALIZED = 13
 
 REBUILD = "rebuild the bundle with eagle3-build for this instance and its Neuron SDK"
 FREE_CORES = "end the other process that holds the NeuronCores, or give this one others by NEURON_RT_VISIBLE_CORES"

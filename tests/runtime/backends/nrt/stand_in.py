@@ -115,10 +115,12 @@ class StandIn:
 
     def _view(self, tensor_set: int, entry: Parameter | Result) -> Tensor:
         data, size = ctypes.c_void_p(), ctypes.c_size_t()
-        found = self._native.stand_in_tensor(
-            tensor_set, entry.neff_name.encode(), ctypes.byref(data), ctypes.byref(size)
-        )
-        assert found == 0, f"{entry.neff_name} is not bound"
+        bare = entry.neff_name.removesuffix(SUFFIX)
+        found = [
+            self._native.stand_in_tensor(tensor_set, spelled.encode(), ctypes.byref(data), ctypes.byref(size))
+            for spelled in (bare, bare + SUFFIX)  # the NEFF may spell it otherwise than the manifest
+        ]
+        assert 0 in found, f"{entry.neff_name} is not bound"
         memory = (ctypes.c_char * size.value).from_address(data.value or 0)
         return torch.frombuffer(memory, dtype=dtype_of(entry.dtype)).view(entry.shape)
 

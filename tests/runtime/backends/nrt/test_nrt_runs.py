@@ -256,6 +256,14 @@ def test_closing_frees_everything(pair: NrtBackend, stand_in: StandIn) -> None:
         y.tolist()
 
 
+def test_a_device_that_refuses_to_unload_is_given_back_all_the_same(pair: NrtBackend, stand_in: StandIn) -> None:
+    pair.open(SCALE, "")
+    stand_in.fail("nrt_unload", 6)
+    pair.close()
+    assert stand_in.live() == [0, 0, 1]
+    assert stand_in.calls("nrt_close") == 1
+
+
 def test_letting_go_of_the_graphs_frees_everything(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.add(SCALE, scale)
     bundle = neuron_bundle(tmp_path, [SCALE], {"a.weight": {"plain": A}})
