@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from runtime.backends.device import to_host
 from runtime.batch import pad_rows
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import Manifest
@@ -175,7 +176,13 @@ def _will_draft(sequence: Sequence, num_speculative_tokens: int) -> bool:
 
 
 def _fit_rows(state: Tensor, rows: int) -> Tensor:
-    """`state` [R, H] cut or padded with zeros to `rows`; the buckets of two passes may differ."""
+    """`state` [R, H] cut or padded with zeros to `rows`; the buckets of two passes may differ.
+
+    One that fits is passed on as it is, and so never leaves a device that it is on.
+    """
+    if state.shape[0] == rows:
+        return state
+    state = to_host(state)
     if state.shape[0] < rows:
         return torch.nn.functional.pad(state, (0, 0, 0, rows - state.shape[0]))
     return state[:rows]

@@ -33,9 +33,21 @@ def torch_release() -> str:
 def check_host(requires: Requires) -> None:
     """Compare this machine with what a bundle requires.
 
+    A Neuron bundle's compiled code runs on the device and not on this CPU: only the system is compared here, and its
+    backend checks the instance, the runtime and the cores.
+
     Raises:
         HostError or an ErrorGroup of them: every mismatch, each with its repair (exit code 4).
     """
+    if requires.backend == "neuron":
+        if (system := platform.system().lower()) != requires.system:
+            raise HostError(
+                "The bundle is for another kind of machine",
+                expected=requires.system,
+                found=system,
+                repair="run it on Linux: the Neuron runtime exists for no other system",
+            )
+        return
     rebuild = "rebuild the bundle on a machine of this kind with eagle3-build"
     problems: list[Eagle3Error] = []
     here = (platform.machine(), platform.system().lower())

@@ -102,6 +102,25 @@ def test_all_mismatches_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) ->
     assert [problem.found for problem in caught.value.problems] == ["no amx_tile", "torch 2.9.1"]
 
 
+NEURON = Requires("neuron", "trn2", "", "linux", (), "", False, ranks=8, lnc=2)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_neuron_bundle_asks_nothing_of_the_cpu_nor_of_torch(monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(host, "cpu_features", lambda: frozenset[str]())
+    monkeypatch.setattr(host, "torch_release", lambda: "2.9.1")
+    check_host(NEURON)
+
+
+def test_a_neuron_bundle_runs_on_linux_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(HostError) as caught:
+        check_host(NEURON)
+    assert caught.value.sentence() == "The bundle is for another kind of machine: expected linux, found darwin."
+    assert caught.value.repair == "run it on Linux: the Neuron runtime exists for no other system"
+
+
 CPUINFO = {
     "x86": ("processor\t: 0\nvendor_id\t: Some\nflags\t\t: fpu avx2 fma\n\nflags\t\t: other\n", {"fpu", "avx2", "fma"}),
     "arm": ("processor\t: 0\nFeatures\t: fp asimd sve\n", {"fp", "asimd", "sve"}),
