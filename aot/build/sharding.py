@@ -36,7 +36,7 @@ def is_sharded(scope: str, name: str) -> bool:
 
 
 def shard(scope: str, name: str, weight: Tensor, rank: int, geometry: Geometry) -> Tensor:
-    """The part of a weight that `rank` holds; a weight that is not sharded, or shared by one rank, is returned as is.
+    """The part of a weight that `rank` holds; one that is not sharded, and any with one rank, is returned as it is.
 
     Args:
         scope, name: as `aot.build.scopes.scopes` gives them: "target.layers.7" and "self_attn.qkv_proj.weight".
@@ -69,7 +69,7 @@ def _part(weight: Tensor, axis: int, rank: int, ranks: int) -> Tensor:
     entries = weight.shape[axis]
     size = -(-entries // ranks)
     first = min(rank * size, entries)
-    return pad(weight.narrow(axis, first, min(size, entries - first)), axis, size)
+    return pad(weight.narrow(axis, first, min(size, entries - first)), axis, size).contiguous()
 
 
 def _heads(weight: Tensor, heads: int, kv_heads: int, head_dim: int, rank: int, ranks: int) -> Tensor:

@@ -13,6 +13,7 @@ compared with the whole one on any machine.
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -153,4 +154,9 @@ def rank_first(kind: type[nn.Module]) -> type[nn.Module]:
     def forward(self: nn.Module, rank: Tensor, *inputs: Tensor) -> object:
         return kind.forward(self, *inputs, rank=rank)
 
+    # Export names a graph's inputs after the signature
+    own, *others = inspect.signature(kind.forward).parameters.values()
+    first = inspect.Parameter("rank", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    inputs = [value for value in others if value.name != "rank"]
+    forward.__signature__ = inspect.Signature([own, first, *inputs])  # type: ignore[attr-defined]
     return type(kind.__name__, (kind,), {"forward": forward})
