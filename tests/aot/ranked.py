@@ -37,12 +37,14 @@ class RankBackend(EagerBackend):
         return {**super().pools(cache, num_blocks), "rank": torch.tensor([self.rank], dtype=torch.int32)}
 
 
-def shared(rig: Rig, ranks: int) -> list[Rig]:
-    """`rig` as each of `ranks` ranks sees it."""
+def shared(rig: Rig, ranks: int, fill: float = 0.0) -> list[Rig]:
+    """`rig` as each of `ranks` ranks sees it, with `fill` in the heads' rows that stand for no token."""
     geometry = over_ranks(rig.geometry, ranks)
     table = graph_table(geometry)
     specs = {unit.name: unit for unit in table.units}
     held = dict(scopes(geometry, rig.target_weights, rig.draft_weights))
+    held["target.head"]["lm_head.weight"][geometry.target.vocab_size :] = fill
+    held["draft"]["lm_head.weight"][geometry.draft.draft_vocab_size :] = fill
     plain = eager_bundle(geometry, table).manifest
     manifest = replace(plain, target=rig.manifest.target, exactness=rig.manifest.exactness)
     return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -145,14 +147,27 @@ def test_auxiliary_states_are_whole_and_the_same_on_every_rank() -> None:
 
 
 @pytest.mark.parametrize(("passes", "index"), [(target_passes, 1), (draft_passes, 1)])
-def test_partial_sums_would_be_seen(monkeypatch: pytest.MonkeyPatch, passes: object, index: int) -> None:
+def test_partial_sums_would_be_seen(
+    monkeypatch: pytest.MonkeyPatch, passes: Callable[[Rig], tuple[list[Tensor], GraphSet]], index: int
+) -> None:
     """M1, M3: without the sum behind o_proj and down_proj, features and states are far off."""
-    assert callable(passes)
     right, _ = passes(odd_rig())
     rigs = shared(odd_rig(), 2)
     monkeypatch.setattr(aot.models.layers, "all_reduce", lambda part, ranks: part)
     for made, _ in on_every_rank(rigs, passes):
         assert (made[index] - right[index]).abs().max() > 0.1
+
+
+@every_size
+@pytest.mark.parametrize("fill", [1e4, torch.nan])
+@pytest.mark.parametrize("passes", [target_passes, draft_passes])
+def test_the_last_ranks_never_choose_their_padding(
+    ranks: int, fill: float, passes: Callable[[Rig], tuple[list[Tensor], GraphSet]]
+) -> None:
+    """M7, H1: whatever stands in the rows behind the vocabulary, on whichever ranks they are."""
+    right, _ = passes(odd_rig())
+    for made, _ in on_every_rank(shared(odd_rig(), ranks, fill), passes):
+        compare(made, right)
 
 
 @every_size
