@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aot.build.plan import Models
-from aot.checkpoint.draft import DraftOptions, draft_config_from_json, load_draft_weights, read_draft_config
+from aot.checkpoint.draft import (
+    DraftConfig,
+    DraftOptions,
+    draft_config_from_json,
+    load_draft_weights,
+    read_draft_config,
+)
 from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
 from aot.checkpoint.source import NotFetchedError, resolve
-from aot.checkpoint.target import load_target_weights, read_target_config, target_config_from_json
-from aot.config import BuildConfig, check_against_model
+from aot.checkpoint.target import TargetConfig, load_target_weights, read_target_config, target_config_from_json
+from aot.config import BuildConfig, Heads, check_against_model, check_heads
 from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup
 
 if TYPE_CHECKING:
@@ -55,6 +61,7 @@ def _models_of_sources(config: BuildConfig, options: DraftOptions) -> Models:
     target = read_target_config(sources[0])
     _check_length(config, target.max_length)
     draft = read_draft_config(sources[1], target, options=options)
+    _check_heads(config, target, draft)
     return Models(sources[0], sources[1], target, draft)
 
 
@@ -70,6 +77,7 @@ def _models_with_configs(config: BuildConfig, options: DraftOptions, weights: bo
     target = target_config_from_json(config.target_config_path)
     _check_length(config, target.max_length)
     draft = draft_config_from_json(config.draft_config_path, target, options=options)
+    _check_heads(config, target, draft)
     alone = Models(None, None, target, draft, without_weights=True)
     if not weights or config.model is None or config.speculative_config.model is None:
         return alone
@@ -116,6 +124,7 @@ def _random_models(config: BuildConfig, options: DraftOptions) -> Models:
     target = target_config_from_json(config.target_config_path)
     _check_length(config, target.max_length)
     draft = draft_config_from_json(config.draft_config_path, target, options=options)
+    _check_heads(config, target, draft)
     return Models(None, None, target, draft)
 
 
@@ -131,7 +140,19 @@ def draft_options(config: BuildConfig) -> DraftOptions:
 
 
 def _check_length(config: BuildConfig, model_max_len: int) -> None:
-    problems: list[Eagle3Error] = list(check_against_model(config, model_max_len=model_max_len))
+    _refuse(check_against_model(config, model_max_len=model_max_len))
+
+
+def _check_heads(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> None:
+    heads = {
+        "the target": Heads(target.num_heads, target.num_kv_heads),
+        "the draft": Heads(draft.num_heads, draft.num_kv_heads),
+    }
+    _refuse(check_heads(config, heads))
+
+
+def _refuse(found: Sequence[ConfigError]) -> None:
+    problems: list[Eagle3Error] = list(found)
     if problems:
         raise (problems[0] if len(problems) == 1 else ErrorGroup("The configuration does not fit the model", problems))
 

@@ -7,6 +7,7 @@
     explain.py      what pydantic found wrong, in one sentence each
     vllm_keys.py    vLLM keys that are not supported, and what to do instead
     limits.py       rules between keys, and between the keys and the model
+    sharding.py     over how many ranks two models can be shared
     load.py         file and overrides in, BuildConfig out
     resolved.py     BuildConfig as manifests and cache keys hold it
     schema.py       the published JSON Schema
@@ -28,18 +29,21 @@ from aot.config.fields import (
 from aot.config.limits import check_against_model
 from aot.config.load import load_config
 from aot.config.resolved import resolved
+from aot.config.sharding import Heads, check_heads
 
 __all__ = [
     "AdditionalConfig",
     "AotiBackend",
     "Buckets",
     "BuildConfig",
+    "Heads",
     "NeuronBackend",
     "NeuronConfig",
     "OnDeviceSamplingConfig",
     "RandomWeights",
     "SpeculativeConfig",
     "check_against_model",
+    "check_heads",
     "load_config",
     "resolved",
 ]

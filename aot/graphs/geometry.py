@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aot.checkpoint.draft import DraftConfig
 from aot.checkpoint.target import TargetConfig
@@ -24,7 +24,7 @@ class Geometry:
 
     K is num_speculative_tokens; `greedy_only` means that no graph returns logits (on-device sampling).
     `target_padding` and `draft_padding` are for a backend whose hardware wants other sizes than the models have
-    (aot/build/padding.py); the draft's vocabulary is that of its head.
+    (aot/build/padding.py); the draft's vocabulary is that of its head. `ranks` share both models.
     """
 
     target: TargetConfig
@@ -40,6 +40,14 @@ class Geometry:
     exact_greedy: bool
     target_padding: Padding = Padding()
     draft_padding: Padding = Padding()
+    ranks: int = 1
+
+    def per_rank(self, size: int) -> int:
+        """One rank's part of `size` rows or heads; the last rank's may reach behind their end.
+
+        For KV heads this is also right where ranks outnumber them and several hold the same one.
+        """
+        return -(-size // self.ranks)
 
     @property
     def target_hidden(self) -> int:
@@ -67,11 +75,11 @@ class Geometry:
         return 1 + self.num_speculative_tokens
 
     def kv_groups(self) -> tuple[KVGroup, KVGroup]:
-        """The KV layers: the target's, and behind them the draft's."""
+        """The KV layers: the target's, and behind them the draft's. KV heads are those of one rank."""
         t, d = self.target, self.draft
         return (
-            KVGroup("target", 0, t.num_layers, t.num_kv_heads, t.head_dim, self.dtype),
-            KVGroup("draft", t.num_layers, d.num_layers, d.num_kv_heads, d.head_dim, self.dtype),
+            KVGroup("target", 0, t.num_layers, self.per_rank(t.num_kv_heads), t.head_dim, self.dtype),
+            KVGroup("draft", t.num_layers, d.num_layers, self.per_rank(d.num_kv_heads), d.head_dim, self.dtype),
         )
 
 
@@ -82,7 +90,7 @@ def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> G
         num_seqs=tuple(config.buckets.num_seqs),
         context_tokens=tuple(config.buckets.context_tokens),
     )
-    return Geometry(
+    whole = Geometry(
         target=target,
         draft=draft,
         dtype=config.dtype,
@@ -94,4 +102,20 @@ def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> G
         buckets=buckets,
         greedy_only=config.all_greedy,
         exact_greedy=config.exact_greedy,
+    )
+    return over_ranks(whole, config.tensor_parallel_size)
+
+
+def over_ranks(geometry: Geometry, ranks: int) -> Geometry:
+    """`geometry` shared by `ranks` ranks, the heads' vocabularies padded to a multiple of them where they are none."""
+
+    def padded(padding: Padding, vocab: int, own: int) -> Padding:
+        rounded = -(-vocab // ranks) * ranks
+        return replace(padding, vocab=rounded) if rounded != own else padding
+
+    return replace(
+        geometry,
+        ranks=ranks,
+        target_padding=padded(geometry.target_padding, geometry.target_vocab, geometry.target.vocab_size),
+        draft_padding=padded(geometry.draft_padding, geometry.draft_vocab, geometry.draft.draft_vocab_size),
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from aot.graphs.units import CONTEXT, POOL, UnitSpec
+from aot.graphs.units import CONTEXT, POOL, RANK, UnitSpec
 from aot.models.eagle3 import DraftInitial, DraftRecurrent, FinalFeatures
 from aot.models.llama import TargetEmbed, TargetLayer, TargetPrefillHead, TargetVerifyHead
+from aot.models.parallel import rank_first
 
-MODULES: Mapping[str, Callable[..., nn.Module]] = {
+MODULES: Mapping[str, type[nn.Module]] = {
     "target_embed": TargetEmbed,
     "target_layer": TargetLayer,
     "target_prefill_head": TargetPrefillHead,
@@ -33,8 +34,11 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def module(spec: UnitSpec) -> nn.Module:
-    """The unit's module in eval mode, its weights not filled."""
-    return MODULES[spec.kind](**spec.arguments, dtype=dtype_of(spec.dtype)).eval()
+    """The unit's module in eval mode, its weights not filled. It takes the unit's inputs in their order."""
+    kind = MODULES[spec.kind]
+    if any(value.name == RANK for value in spec.inputs):
+        kind = rank_first(kind)
+    return kind(**spec.arguments, dtype=dtype_of(spec.dtype)).eval()
 
 
 def fill_random(unit: nn.Module, seed: int = 0) -> None:

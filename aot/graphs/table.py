@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aot.graphs.geometry import Geometry
-from aot.graphs.units import UnitFactory, UnitSpec
+from aot.graphs.units import RANK, UnitFactory, UnitSpec
 from runtime.bundle.manifest import Call, Graph, GraphKind, TensorSpec
 
 PAGING = ("positions", "slot_mapping", "block_table")
@@ -47,6 +47,7 @@ class _Builder:
         self.factory = UnitFactory(geometry)
         self.graphs: list[Graph] = []
         self.units: dict[str, UnitSpec] = {}
+        self.rank = (RANK,) if geometry.ranks > 1 else ()
 
     def _use(self, unit: UnitSpec) -> UnitSpec:
         return self.units.setdefault(unit.name, unit)
@@ -60,12 +61,15 @@ class _Builder:
         context: int,
         steps: list[tuple[UnitSpec, Call]],
     ) -> None:
-        """Add a graph whose inputs are the values that no call makes and no KV pool holds."""
+        """Add a graph whose inputs are the values that no call makes and that the backend does not hold.
+
+        The backend holds the KV pools and the rank.
+        """
         inputs: dict[str, TensorSpec] = {}
         made: dict[str, TensorSpec] = {}
         for unit, call in steps:
             for value, spec in zip(call.inputs, unit.inputs, strict=True):
-                if value not in made and not value.startswith("kv."):
+                if value not in made and value != RANK and not value.startswith("kv."):
                     inputs.setdefault(value, TensorSpec(value, spec.dtype, spec.shape))
             for value, spec in zip(call.outputs, unit.outputs, strict=True):
                 made[value] = TensorSpec(value, spec.dtype, spec.shape)
@@ -86,7 +90,7 @@ class _Builder:
     def target(self, kind: GraphKind, requests: int, per_request: int, context: int) -> None:
         g, rows = self.g, requests * per_request
         embed = self._use(self.factory.embed(rows))
-        steps = [(embed, Call(embed.name, "target.embed", ("tokens", "positions"), ("hidden.0", "angles")))]
+        steps = [(embed, Call(embed.name, "target.embed", (*self.rank, "tokens", "positions"), ("hidden.0", "angles")))]
         for i in range(g.target.num_layers):
             layer = self._use(self.factory.layer(requests, per_request, i))
             values = (f"hidden.{i}", "angles", *PAGING, f"kv.{i}.k", f"kv.{i}.v")
@@ -104,7 +108,7 @@ class _Builder:
             head = self._use(self.factory.verify_head(requests, per_request))
             extra, bucket = ("tokens", "num_draft_tokens"), f"r{requests}"
         outputs = tuple(spec.name for spec in head.outputs)
-        steps.append((head, Call(head.name, "target.head", (last, *extra, *taps), outputs)))
+        steps.append((head, Call(head.name, "target.head", (*self.rank, last, *extra, *taps), outputs)))
         self._add(f"{kind}.{bucket}.c{context}", kind, requests, rows, context, steps)
 
     def _draft_pools(self) -> tuple[str, ...]:
@@ -113,7 +117,7 @@ class _Builder:
 
     def draft_initial(self, kind: GraphKind, requests: int, per_request: int, context: int) -> None:
         unit = self._use(self.factory.draft_initial(requests, per_request))
-        values = ("tokens", *PAGING, "features", "last_index", *self._draft_pools())
+        values = (*self.rank, "tokens", *PAGING, "features", "last_index", *self._draft_pools())
         call = Call(unit.name, "draft", values, ("draft_token", "state"))
         bucket = f"t{per_request}" if kind == "draft_initial_prefill" else f"r{requests}"
         name = f"draft_initial.{bucket}.c{context}"
@@ -124,7 +128,7 @@ class _Builder:
         call = Call(
             unit.name,
             "draft",
-            ("tokens", "state", *PAGING, *self._draft_pools()),
+            (*self.rank, "tokens", "state", *PAGING, *self._draft_pools()),
             ("draft_token", "next_state"),
         )
         name = f"draft_recurrent.r{requests}.c{context}"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # a lowering worker reads unit descriptions in an environment
     from aot.graphs.geometry import Geometry
 
 CONTEXT, POOL = "context_blocks", "num_blocks"
+# The input that tells a rank which one it is, [1] int32: the first one of every unit that has it
+RANK = "rank"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class UnitSpec:
         dtype: of weights and activations.
         arguments: the module's constructor arguments, dtype aside.
         inputs, outputs: in call order; the last inputs of a unit with KV are the key and value pool of each layer.
+            With several ranks, shapes and arguments are those of one rank, and a unit that must know which one has
+            `rank` as its first input.
     """
 
     name: str
@@ -57,6 +61,13 @@ class UnitFactory:
         table = _ints("block_table", requests, CONTEXT)
         return _ints("positions", rows), _ints("slot_mapping", rows), table
 
+    def _ranks(self) -> dict[str, int]:
+        """The argument that only modules of several ranks are given."""
+        return {"ranks": self.g.ranks} if self.g.ranks > 1 else {}
+
+    def _rank(self) -> tuple[TensorSpec, ...]:
+        return (_ints(RANK, 1),) if self.g.ranks > 1 else ()
+
     def _hidden(self, rows: int, name: str = "hidden") -> TensorSpec:
         return TensorSpec(name, self.g.dtype, (rows, self.g.target_hidden))
 
@@ -76,12 +87,13 @@ class UnitFactory:
             kind="target_embed",
             dtype=self.g.dtype,
             arguments={
-                "vocab": self.g.target_vocab,
+                "vocab": self.g.per_rank(self.g.target_vocab),
                 "hidden": self.g.target_hidden,
                 "max_positions": self.g.max_model_len,
                 "head_dim": t.head_dim,
+                **self._ranks(),
             },
-            inputs=(_ints("tokens", rows), _ints("positions", rows)),
+            inputs=(*self._rank(), _ints("tokens", rows), _ints("positions", rows)),
             outputs=(self._hidden(rows), TensorSpec("angles", "float32", (rows, t.head_dim))),
         )
 
@@ -103,30 +115,32 @@ class UnitFactory:
             dtype=self.g.dtype,
             arguments={
                 "hidden": self.g.target_hidden,
-                "intermediate": t.intermediate_size,
-                "heads": t.num_heads,
-                "kv_heads": t.num_kv_heads,
+                "intermediate": self.g.per_rank(t.intermediate_size),
+                "heads": self.g.per_rank(t.num_heads),
+                "kv_heads": self.g.per_rank(t.num_kv_heads),
                 "head_dim": t.head_dim,
                 "eps": t.rms_norm_eps,
                 **features,
                 **self._real("hidden"),
+                **self._ranks(),
             },
             inputs=(
                 hidden,
                 TensorSpec("angles", "float32", (rows, t.head_dim)),
                 *self._paging(requests, rows),
-                *self._pools(t.num_kv_heads, t.head_dim),
+                *self._pools(self.g.per_rank(t.num_kv_heads), t.head_dim),
             ),
             outputs=(hidden,),
         )
 
     def _head_arguments(self) -> dict[str, int | float | bool]:
         return {
-            "vocab": self.g.target_vocab,
+            "vocab": self.g.per_rank(self.g.target_vocab),
             "hidden": self.g.target_hidden,
             "eps": self.g.target.rms_norm_eps,
             "with_logits": not self.g.greedy_only,
             **self._real("vocab", "hidden"),
+            **self._ranks(),
         }
 
     def _features(self, rows: int) -> TensorSpec:
@@ -143,7 +157,7 @@ class UnitFactory:
             kind="target_prefill_head",
             dtype=self.g.dtype,
             arguments=self._head_arguments(),
-            inputs=(self._hidden(rows), _ints("last_index", 1), *self._auxiliary(rows)),
+            inputs=(*self._rank(), self._hidden(rows), _ints("last_index", 1), *self._auxiliary(rows)),
             outputs=(_ints("next_token", 1), self._features(rows), *self._logits(1)),
         )
 
@@ -155,6 +169,7 @@ class UnitFactory:
             dtype=self.g.dtype,
             arguments={**self._head_arguments(), "requests": requests},
             inputs=(
+                *self._rank(),
                 self._hidden(rows),
                 _ints("tokens", rows),
                 _ints("num_draft_tokens", requests),
@@ -177,12 +192,12 @@ class UnitFactory:
     def _draft_arguments(self) -> dict[str, int | float | bool]:
         d = self.g.draft
         plain: dict[str, int | float | bool] = {
-            "vocab": d.vocab_size,
-            "draft_vocab": self.g.draft_vocab,
+            "vocab": self.g.per_rank(d.vocab_size),
+            "draft_vocab": self.g.per_rank(self.g.draft_vocab),
             "hidden": self.g.draft_hidden,
-            "intermediate": d.intermediate_size,
-            "heads": d.num_heads,
-            "kv_heads": d.num_kv_heads,
+            "intermediate": self.g.per_rank(d.intermediate_size),
+            "heads": self.g.per_rank(d.num_heads),
+            "kv_heads": self.g.per_rank(d.num_kv_heads),
             "head_dim": d.head_dim,
             "eps": d.rms_norm_eps,
             "max_positions": self.g.max_model_len,
@@ -204,11 +219,12 @@ class UnitFactory:
             "mapped": (not d.full_vocabulary, True),
             "real_hidden": (d.hidden_size if self.g.draft_padding.hidden else 0, 0),
             "real_vocab": (d.draft_vocab_size if self.g.draft_padding.vocab else 0, 0),
+            "ranks": (self.g.ranks, 1),
         }
         return plain | {name: value for name, (value, neutral) in variants.items() if value != neutral}
 
     def _draft_pools(self) -> tuple[TensorSpec, ...]:
-        key, value = self._pools(self.g.draft.num_kv_heads, self.g.draft.head_dim)
+        key, value = self._pools(self.g.per_rank(self.g.draft.num_kv_heads), self.g.draft.head_dim)
         further = [
             TensorSpec(f"{pool.name}_{layer}", pool.dtype, pool.shape)
             for layer in range(1, self.g.draft.num_layers)
@@ -236,6 +252,7 @@ class UnitFactory:
             dtype=self.g.dtype,
             arguments=arguments,
             inputs=(
+                *self._rank(),
                 _ints("tokens", rows),
                 *self._paging(requests, rows),
                 features,
@@ -253,6 +270,7 @@ class UnitFactory:
             dtype=self.g.dtype,
             arguments=self._draft_arguments(),
             inputs=(
+                *self._rank(),
                 _ints("tokens", requests),
                 state,
                 *self._paging(requests, requests),

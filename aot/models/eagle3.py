@@ -22,6 +22,8 @@ from torch import Tensor, nn
 
 from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
 from aot.models.llama import argmax
+from aot.models.parallel import all_gather
+from aot.models.vocabulary import argmax_over_ranks, embed, embedding, the_rank, token_ids
 
 
 class FurtherLayer(nn.Module):
@@ -52,8 +54,10 @@ class Draft(nn.Module):
         norm_output: hand on the state after the final norm.
         logit_scale: factor of the logits.
         mapped: draft ids differ from the target's; False leaves target_ids out.
-        real_hidden, real_vocab: of `hidden` channels and of `draft_vocab` rows of the head the first so many are the
-            model's and the rest padding (aot/build/padding.py); 0: all are the model's.
+        real_hidden, real_vocab: of `hidden` channels and of `draft_vocab` rows of the head (over all ranks) the first
+            so many are the model's and the rest padding (aot/build/padding.py); 0: all are the model's.
+        ranks: above 1, vocab, draft_vocab, intermediate, heads and kv_heads are those of one rank. States, features
+            and target_ids are whole on every rank, and forward takes the rank, [1] int32.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Draft(nn.Module):
         mapped: bool = True,
         real_hidden: int = 0,
         real_vocab: int = 0,
+        ranks: int = 1,
     ) -> None:
         super().__init__()
 
@@ -97,28 +102,29 @@ class Draft(nn.Module):
                 o_bias=o_bias,
                 qk_norm_eps=eps if qk_norm else 0.0,
                 window=window if windowed_layers >> layer & 1 else 0,
+                ranks=ranks,
             )
 
         def norm() -> RMSNorm:
             return RMSNorm(hidden, eps, dtype, real_hidden)
 
         self.norm_before_residual = norm_before_residual
-        self.real_vocab = real_vocab
+        self.real_vocab, self.ranks = real_vocab, ranks
         self.norm_output, self.logit_scale = norm_output, logit_scale
-        self.embed_tokens = Table(vocab, hidden, dtype=dtype)
+        self.embed_tokens = embedding(vocab, hidden, dtype, ranks)
         self.rotary = Table(max_positions, head_dim, dtype=torch.float32)
         self.input_layernorm = norm()
         self.hidden_norm = norm()
         self.self_attn = attention(0)
         self.post_attention_layernorm = norm()
-        self.mlp = MLP(hidden, intermediate, dtype, mlp_bias)
+        self.mlp = MLP(hidden, intermediate, dtype, mlp_bias, ranks=ranks)
         self.layers = nn.ModuleDict()
         for layer in range(1, layers):
-            mlp = MLP(hidden, intermediate, dtype, mlp_bias)
+            mlp = MLP(hidden, intermediate, dtype, mlp_bias, ranks=ranks)
             self.layers[str(layer)] = FurtherLayer((norm(), norm()), attention(layer), mlp)
         self.norm = norm()
         self.lm_head = Linear(hidden, draft_vocab, dtype)
-        self.target_ids = Table(real_vocab or draft_vocab, dtype=torch.int32) if mapped else None
+        self.target_ids = Table(real_vocab or draft_vocab * ranks, dtype=torch.int32) if mapped else None
 
     def run_layers(
         self,
@@ -128,11 +134,12 @@ class Draft(nn.Module):
         slot_mapping: Tensor,
         block_table: Tensor,
         pools: tuple[Tensor, ...],
+        rank: Tensor | None = None,
     ) -> Tensor:
         """tokens [T], state [T, H], each layer's key and value pool -> the residual stream after them, [T, H]."""
         normed = self.hidden_norm(state)
         residual = normed if self.norm_before_residual else state
-        rows = torch.cat([self.input_layernorm(self.embed_tokens(tokens)), normed], dim=-1)
+        rows = torch.cat([self.input_layernorm(embed(self.embed_tokens, tokens, rank)), normed], dim=-1)
         context = (self.rotary(positions), positions, slot_mapping, block_table)
         hidden = residual + self.self_attn(rows, *context, *pools[:2])
         hidden = hidden + self.mlp(self.post_attention_layernorm(hidden))
@@ -140,21 +147,28 @@ class Draft(nn.Module):
             hidden = layer(hidden, *context, *pools[2 * index : 2 * index + 2])
         return hidden  # type: ignore[no-any-return]
 
-    def logits(self, normed: Tensor) -> Tensor:
-        """Logits over the draft's vocabulary of states after the final norm, [R, H] -> [R, Vd]; padded rows: -inf."""
+    def logits(self, normed: Tensor, rank: Tensor | None = None) -> Tensor:
+        """Logits over the draft's vocabulary of states after the final norm, [R, H] -> [R, Vd]; padded rows: -inf.
+
+        On several ranks, those of this rank's part of the vocabulary.
+        """
         made: Tensor = self.lm_head(normed)
         if self.real_vocab:
-            made = torch.where(torch.arange(made.shape[-1]) < self.real_vocab, made, float("-inf"))
+            entries = torch.arange(made.shape[-1]) if self.ranks == 1 else token_ids(made, the_rank(rank))
+            made = torch.where(entries < self.real_vocab, made, float("-inf"))
         return made if self.logit_scale == 1.0 else made * self.logit_scale
 
     def logits_of_output(self, state: Tensor) -> Tensor:
         """The logits behind a draft token, from the state [R, H] that was handed on with it."""
         return self.logits(state if self.norm_output else self.norm(state))
 
-    def propose(self, state: Tensor) -> tuple[Tensor, Tensor]:
+    def propose(self, state: Tensor, rank: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The stream [R, H] -> its greedy draft token [R] int32, an id of the target's, and the state to hand on."""
         normed = self.norm(state)
-        token = argmax(self.logits(normed))
+        if self.ranks == 1:
+            token = argmax(self.logits(normed))
+        else:
+            token = argmax_over_ranks(self.logits(normed, rank), the_rank(rank), self.ranks, self.real_vocab)
         mapped = token if self.target_ids is None else self.target_ids(token)
         return mapped, normed if self.norm_output else state
 
@@ -187,7 +201,9 @@ class DraftInitial(Draft):
         self.input_norm = RMSNorm(feature_size, eps, dtype) if normed_jointly else None
         widths = [feature_size // normed_states] * normed_states if normed_states else []
         self.fc_norm = nn.ModuleList([RMSNorm(width, eps, dtype) for width in widths])
-        self.fc = Linear(feature_size, hidden, dtype, fc_bias) if feature_size else None
+        # Each rank makes a part of the channels; the last part may be the shorter one, and is filled up
+        self.hidden, channels = hidden, -(-hidden // self.ranks)
+        self.fc = Linear(feature_size, channels, dtype, fc_bias) if feature_size else None
         self.padding = hidden - int(rest["real_hidden"]) if rest.get("real_hidden") else 0
 
     def reduce(self, features: Tensor) -> Tensor:
@@ -200,7 +216,11 @@ class DraftInitial(Draft):
             features = torch.cat(states, dim=-1)
         if self.fc is None:
             return F.pad(features, (0, self.padding)) if self.padding else features
-        return self.fc(features)  # type: ignore[no-any-return]
+        made: Tensor = self.fc(features)
+        if self.ranks > 1:
+            made = all_gather(made, 1, self.ranks)
+            made = made[:, : self.hidden] if made.shape[1] > self.hidden else made
+        return made
 
     def forward(
         self,
@@ -213,10 +233,11 @@ class DraftInitial(Draft):
         key_pool: Tensor,
         value_pool: Tensor,
         *further_pools: Tensor,
+        rank: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         pools = (key_pool, value_pool, *further_pools)
-        hidden = self.run_layers(tokens, self.reduce(features), positions, slot_mapping, block_table, pools)
-        return self.propose(hidden[last_index.long()])
+        hidden = self.run_layers(tokens, self.reduce(features), positions, slot_mapping, block_table, pools, rank)
+        return self.propose(hidden[last_index.long()], rank)
 
 
 class DraftRecurrent(Draft):
@@ -236,9 +257,11 @@ class DraftRecurrent(Draft):
         key_pool: Tensor,
         value_pool: Tensor,
         *further_pools: Tensor,
+        rank: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         pools = (key_pool, value_pool, *further_pools)
-        return self.propose(self.run_layers(tokens, state, positions, slot_mapping, block_table, pools))
+        hidden = self.run_layers(tokens, state, positions, slot_mapping, block_table, pools, rank)
+        return self.propose(hidden, rank)
 
 
 class FinalFeatures(nn.Module):

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aot.checkpoint.rope import Scaling, attention_factor, inverse_frequencies
+from aot.models.parallel import all_reduce
 
 
 def empty_parameter(*shape: int, dtype: torch.dtype) -> nn.Parameter:
@@ -49,15 +50,23 @@ class RMSNorm(nn.Module):
 
 
 class Linear(nn.Module):
-    """y = x W^T, weight [out, in]; with `bias`, + bias [out], rounded once more: the product is the same GEMM."""
+    """y = x W^T, weight [out, in]; with `bias`, + bias [out], rounded once more: the product is the same GEMM.
 
-    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype, bias: bool = False) -> None:
+    Args:
+        ranks: above 1, each of so many ranks holds a part of the inputs and of the weight's columns. The products are
+            summed over the ranks, and the bias, which all of them hold, is added once, to the sum.
+    """
+
+    def __init__(self, inputs: int, outputs: int, dtype: torch.dtype, bias: bool = False, *, ranks: int = 1) -> None:
         super().__init__()
+        self.ranks = ranks
         self.weight = empty_parameter(outputs, inputs, dtype=dtype)
         self.bias = empty_parameter(outputs, dtype=dtype) if bias else None
 
     def forward(self, rows: Tensor) -> Tensor:
         made = F.linear(rows, self.weight)
+        if self.ranks > 1:
+            made = all_reduce(made, self.ranks)
         return made if self.bias is None else made + self.bias
 
 
@@ -160,6 +169,7 @@ class Attention(nn.Module):
         qk_norm_eps: above 0, queries and keys are normed over each head before they are rotated (Qwen3), with
             weights `q_norm.weight` and `k_norm.weight`, [D] each.
         window: as in `paged_attention`.
+        ranks: above 1, `heads` and `kv_heads` are those of one rank, and what it reads and writes is whole on all.
     """
 
     def __init__(
@@ -175,13 +185,14 @@ class Attention(nn.Module):
         o_bias: bool = False,
         qk_norm_eps: float = 0.0,
         window: int = 0,
+        ranks: int = 1,
     ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim, self.window = heads, kv_heads, head_dim, window
         self.qkv_proj = Linear(inputs, (heads + 2 * kv_heads) * head_dim, dtype, qkv_bias)
         self.q_norm = RMSNorm(head_dim, qk_norm_eps, dtype) if qk_norm_eps else None
         self.k_norm = RMSNorm(head_dim, qk_norm_eps, dtype) if qk_norm_eps else None
-        self.o_proj = Linear(heads * head_dim, hidden, dtype, o_bias)
+        self.o_proj = Linear(heads * head_dim, hidden, dtype, o_bias, ranks=ranks)
 
     def forward(
         self,
@@ -210,13 +221,18 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """SwiGLU with gate and up fused, [T, H] -> [T, H]; with `bias`, all three projections have one."""
+    """SwiGLU with gate and up fused, [T, H] -> [T, H]; with `bias`, all three projections have one.
 
-    def __init__(self, hidden: int, intermediate: int, dtype: torch.dtype, bias: bool = False) -> None:
+    With `ranks` above 1, `intermediate` is one rank's part.
+    """
+
+    def __init__(
+        self, hidden: int, intermediate: int, dtype: torch.dtype, bias: bool = False, *, ranks: int = 1
+    ) -> None:
         super().__init__()
         self.intermediate = intermediate
         self.gate_up_proj = Linear(hidden, 2 * intermediate, dtype, bias)
-        self.down_proj = Linear(intermediate, hidden, dtype, bias)
+        self.down_proj = Linear(intermediate, hidden, dtype, bias, ranks=ranks)
 
     def forward(self, rows: Tensor) -> Tensor:
         fused = self.gate_up_proj(rows)

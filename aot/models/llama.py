@@ -3,6 +3,10 @@
 `embed` looks up tokens and rotary angles, `layer` is run once per decoder layer, and the head that ends a graph turns
 hidden states into what the loop reads: the next token of a prompt, or the accepted tokens of a verify pass. The
 auxiliary states that EAGLE3 taps are the residual stream at chosen positions; a head joins them into `features`.
+
+With `ranks` above 1 the sizes that are spread over the ranks (vocab, intermediate, heads, kv_heads) are those of one
+rank, and modules that look up tokens or choose one take the rank, [1] int32. The residual stream is whole on every
+rank, and so are the auxiliary states and the features.
 """
 
 from __future__ import annotations
@@ -11,18 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
+from aot.models.vocabulary import argmax_over_ranks, embed, embedding, the_rank, token_ids, whole_logits
 
 
 class TargetEmbed(nn.Module):
     """tokens [T] int32, positions [T] int32 -> hidden [T, H], angles [T, D] float32."""
 
-    def __init__(self, vocab: int, hidden: int, max_positions: int, head_dim: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, vocab: int, hidden: int, max_positions: int, head_dim: int, dtype: torch.dtype, *, ranks: int = 1
+    ) -> None:
         super().__init__()
-        self.embed_tokens = Table(vocab, hidden, dtype=dtype)
+        self.embed_tokens = embedding(vocab, hidden, dtype, ranks)
         self.rotary = Table(max_positions, head_dim, dtype=torch.float32)
 
-    def forward(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        return self.embed_tokens(tokens), self.rotary(positions)
+    def forward(self, tokens: Tensor, positions: Tensor, *, rank: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return embed(self.embed_tokens, tokens, rank), self.rotary(positions)
 
 
 class TargetLayer(nn.Module):
@@ -47,6 +54,7 @@ class TargetLayer(nn.Module):
         qk_norm: bool = False,
         window: int = 0,
         real_hidden: int = 0,
+        ranks: int = 1,
     ) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(hidden, eps, dtype, real_hidden)
@@ -61,9 +69,10 @@ class TargetLayer(nn.Module):
             o_bias=o_bias,
             qk_norm_eps=eps if qk_norm else 0.0,
             window=window,
+            ranks=ranks,
         )
         self.post_attention_layernorm = RMSNorm(hidden, eps, dtype, real_hidden)
-        self.mlp = MLP(hidden, intermediate, dtype)
+        self.mlp = MLP(hidden, intermediate, dtype, ranks=ranks)
 
     def forward(
         self,
@@ -84,24 +93,41 @@ class TargetLayer(nn.Module):
 class TargetHead(nn.Module):
     """Final norm and language-model head: hidden [M, H] -> logits [M, V] in the model's dtype.
 
-    Where `real_vocab` or `real_hidden` is given, the rest of `vocab` or `hidden` is padding: padded rows of the head
-    have logits of minus infinity, and neither logits nor features show a padded channel.
+    Where `real_vocab` or `real_hidden` is given, the rest of `vocab` (over all ranks) or `hidden` is padding: padded
+    rows of the head have logits of minus infinity, and neither logits nor features show a padded channel.
     """
 
     def __init__(
-        self, vocab: int, hidden: int, eps: float, dtype: torch.dtype, real_vocab: int = 0, real_hidden: int = 0
+        self,
+        vocab: int,
+        hidden: int,
+        eps: float,
+        dtype: torch.dtype,
+        real_vocab: int = 0,
+        real_hidden: int = 0,
+        ranks: int = 1,
     ) -> None:
         super().__init__()
         self.norm = RMSNorm(hidden, eps, dtype, real_hidden)
         self.lm_head = Linear(hidden, vocab, dtype)
-        self.real_vocab, self.real_hidden = real_vocab, real_hidden
+        self.real_vocab, self.real_hidden, self.ranks = real_vocab, real_hidden, ranks
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, rank: Tensor | None = None) -> Tensor:
+        """The logits of hidden [M, H]; on several ranks those of this rank's tokens."""
         made: Tensor = self.lm_head(self.norm(hidden))
         if self.real_vocab:
-            entries = torch.arange(made.shape[-1], device=made.device)
+            if self.ranks == 1:
+                entries = torch.arange(made.shape[-1], device=made.device)
+            else:
+                entries = token_ids(made, the_rank(rank))
             made = torch.where(entries < self.real_vocab, made, float("-inf"))
         return made
+
+    def choose(self, logits: Tensor, rank: Tensor | None) -> Tensor:
+        """Greedy token of each row of `logits`, [M] int32, whichever rank holds it."""
+        if self.ranks == 1:
+            return argmax(logits)
+        return argmax_over_ranks(logits, the_rank(rank), self.ranks, self.real_vocab)
 
     def outputs(self, tokens: Tensor, auxiliary: tuple[Tensor, ...], logits: Tensor | None) -> tuple[Tensor, ...]:
         """What a head puts out: tokens, the auxiliary states side by side, and the logits in float32, if any."""
@@ -110,6 +136,8 @@ class TargetHead(nn.Module):
         made = (tokens, torch.cat(auxiliary, dim=-1))
         if logits is None:
             return made
+        if self.ranks > 1:
+            logits = whole_logits(logits, self.ranks)
         return (*made, (logits[:, : self.real_vocab] if self.real_vocab else logits).float())
 
 
@@ -134,13 +162,16 @@ class TargetPrefillHead(TargetHead):
         with_logits: bool,
         real_vocab: int = 0,
         real_hidden: int = 0,
+        ranks: int = 1,
     ) -> None:
-        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden)
+        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden, ranks)
         self.with_logits = with_logits
 
-    def forward(self, hidden: Tensor, last_index: Tensor, *auxiliary: Tensor) -> tuple[Tensor, ...]:
-        logits = self.logits(hidden[last_index.long()])
-        return self.outputs(argmax(logits), auxiliary, logits if self.with_logits else None)
+    def forward(
+        self, hidden: Tensor, last_index: Tensor, *auxiliary: Tensor, rank: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        logits = self.logits(hidden[last_index.long()], rank)
+        return self.outputs(self.choose(logits, rank), auxiliary, logits if self.with_logits else None)
 
 
 class TargetVerifyHead(TargetHead):
@@ -161,16 +192,22 @@ class TargetVerifyHead(TargetHead):
         with_logits: bool,
         real_vocab: int = 0,
         real_hidden: int = 0,
+        ranks: int = 1,
     ) -> None:
-        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden)
+        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden, ranks)
         self.requests = requests
         self.with_logits = with_logits
 
     def forward(
-        self, hidden: Tensor, tokens: Tensor, num_draft_tokens: Tensor, *auxiliary: Tensor
+        self,
+        hidden: Tensor,
+        tokens: Tensor,
+        num_draft_tokens: Tensor,
+        *auxiliary: Tensor,
+        rank: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        logits = self.logits(hidden)
-        target = argmax(logits).view(self.requests, -1)
+        logits = self.logits(hidden, rank)
+        target = self.choose(logits, rank).view(self.requests, -1)
         drafts = tokens.view(self.requests, -1)[:, 1:]
         accepted = greedy_rejection(target, drafts, num_draft_tokens)
         return self.outputs(accepted, auxiliary, logits if self.with_logits else None)

@@ -7,7 +7,8 @@ is the whole graph; what its file takes and gives is listed in order (`interface
 
 Names of values in a graph: its inputs, the outputs of earlier calls, and `kv.N.k` / `kv.N.v`, the KV pool of layer N,
 [num_blocks, block_size, kv_heads, head_dim], which a call updates in place. Target layers are 0..N-1, draft layers
-follow under the same block table.
+follow under the same block table. Where several ranks share the model, `rank` is the number of the one that runs, [1]
+int32, and shapes are those of one rank.
 
 A unit's **constant** is bound to the weight `scope + "." + constant.weight` in the layout that the compiled code wants
 (`plain`, or a packed one). Weights are stored once by content, however many units and layouts share them.
@@ -130,7 +131,10 @@ class WeightRef:
 
 @dataclass(frozen=True)
 class KVGroup:
-    """KV geometry of `layers` consecutive layers, the first of which has index `first_layer`."""
+    """KV geometry of `layers` consecutive layers, the first of which has index `first_layer`.
+
+    `kv_heads` are those of one rank; where ranks outnumber a model's KV heads, several hold the same one.
+    """
 
     role: Literal["target", "draft"]
     first_layer: int

@@ -37,9 +37,9 @@ def _graph_problems(graph: Graph, units: set[str]) -> Iterator[Eagle3Error]:
     for call in graph.calls:
         if call.unit not in units:
             yield _problem(f"The graph {graph.name} calls an unknown unit", "a unit of the manifest", call.unit)
-        # kv.N.k and kv.N.v are the pools, known to every graph
+        # kv.N.k and kv.N.v are the pools and rank is the device's own number: the backend hands them to every graph
         for name in call.inputs:
-            if name not in known and not name.startswith("kv."):
+            if name not in known and name != "rank" and not name.startswith("kv."):
                 yield _problem(f"The graph {graph.name} reads a value before it is made", "a known value", name)
         known |= set(call.outputs)
     for value in graph.outputs:

@@ -88,6 +88,12 @@ def test_the_kv_pools_are_known_to_every_call(golden_json: Data) -> None:
     assert reference_problems(loads(golden_json)) == []
 
 
+def test_the_rank_is_known_to_every_call(golden_json: Data) -> None:
+    """The backend hands it in, as it does the pools."""
+    golden_json["graphs"][0]["calls"][0]["inputs"].insert(0, "rank")
+    assert reference_problems(loads(golden_json)) == []
+
+
 def test_open_reports_all_contradictions_at_once(bundle: Path, reseal: Callable[[Edit], Manifest]) -> None:
     def edit_all(data: Data) -> None:
         for edit in (unlisted_artifact, unlisted_weights, unknown_unit):
