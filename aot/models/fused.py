@@ -115,9 +115,9 @@ class DraftFusedPrefill(FusedChain):
     """After a chunk of one prompt, T rows.
 
     tokens [T], the chunk's own, as target_prefill took them; next_token [1], the token after the chunk: what
-    target_prefill gave, or the prompt's where the chunk is not its last; last_index [1], the chunk's last row; positions
-    [T], slot_mapping [T], block_table [1, B], features [T, A*Ht]; length_limits [1] int32, 0 for a chunk behind which
-    nothing is proposed; pools -> step_tokens [1, 1+K] int32: next_token, then the drafts.
+    target_prefill gave, or the prompt's where the chunk is not its last; last_index [1], the chunk's last row;
+    positions [T], slot_mapping [T], block_table [1, B], features [T, A*Ht]; length_limits [1] int32, 0 for a chunk
+    behind which nothing is proposed; pools -> step_tokens [1, 1+K] int32: next_token, then the drafts.
     """
 
     def follow(self, given: Tensor | None, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -125,9 +125,7 @@ class DraftFusedPrefill(FusedChain):
         tokens, next_token, last_index, positions, slot_mapping, block_table, features, length_limits, *pools = inputs
         index = torch.arange(tokens.shape[0], device=tokens.device, dtype=torch.int32)
         shifted = torch.where(index == last_index, next_token, torch.cat([tokens[1:], tokens[:1]]))
-        hidden = self.run_layers(
-            shifted, self.reduce(features), positions, slot_mapping, block_table, tuple(pools)
-        )
+        hidden = self.run_layers(shifted, self.reduce(features), positions, slot_mapping, block_table, tuple(pools))
         last = last_index.long()
         return self.chain(hidden[last], positions[last], block_table, length_limits, tuple(pools), given)
 
