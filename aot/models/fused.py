@@ -33,6 +33,10 @@ class FusedChain(DraftInitial):
         super().__init__(**rest)  # type: ignore[arg-type]
         self.drafts = drafts
 
+    def follow(self, given: Tensor | None, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """As `chain`, from the inputs of `forward`: with `given`, what it would draft after each of these."""
+        raise NotImplementedError
+
     def chain(
         self,
         stream: Tensor,
@@ -79,7 +83,6 @@ class DraftFused(FusedChain):
     """
 
     def follow(self, given: Tensor | None, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """As `chain`, from the inputs of `forward`."""
         accepted, positions, slot_mapping, block_table, features, length_limits, *pools = inputs
         requests, rows_each = accepted.shape
         kept = accepted >= 0
@@ -121,7 +124,6 @@ class DraftFusedPrefill(FusedChain):
     """
 
     def follow(self, given: Tensor | None, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """As `chain`, from the inputs of `forward`."""
         tokens, next_token, last_index, positions, slot_mapping, block_table, features, length_limits, *pools = inputs
         index = torch.arange(tokens.shape[0], device=tokens.device, dtype=torch.int32)
         shifted = torch.where(index == last_index, next_token, torch.cat([tokens[1:], tokens[:1]]))

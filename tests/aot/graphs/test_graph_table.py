@@ -222,6 +222,9 @@ def test_a_unit_computes_what_it_declares(name: str) -> None:
     spec = UNITS[name]
     unit = module(spec)
     fill_random(unit)
+    for weight in unit.parameters():
+        if weight.dtype == torch.int32:  # target_ids, which a fused draft looks up in the embedding table of 64
+            weight.data %= 64
     with torch.no_grad():
         made = unit(*example_inputs(spec))
     outputs = made if isinstance(made, tuple) else (made,)
