@@ -321,8 +321,12 @@ class Watch:
         self, texts: Mapping[str, Sequence[int]] | None = None, pattern: Sequence[int] = (K,)
     ) -> Callable[[GraphSet], Proposer]:
         """A proposer factory; without `texts` the draft is only watched, not overruled."""
-        script = oracle(texts, pattern) if texts is not None else None
-        return lambda graphs: _Watched(graphs, self, script)
+
+        def watched(graphs: GraphSet) -> Proposer:
+            k = graphs.manifest.speculation.num_speculative_tokens
+            return _Watched(graphs, self, None if texts is None else oracle(texts, pattern, k))
+
+        return watched
 
 
 class _Watched(Proposer):
