@@ -1,15 +1,15 @@
 """An engine whose compiled calls are timed one by one, so that a step falls into call kinds and the host's rest.
 
 The kind of a call is its unit's name without the bucket: target_embed, target_layer, target_verify_head,
-draft_initial, draft_recurrent. The rest of a step, what no compiled call took, is the host's: the loop, the inputs,
-the dispatch from call to call.
+draft_initial, draft_recurrent, or draft_fused in their place. The rest of a step, what no compiled call took, is the
+host's: the loop, the inputs, the dispatch from call to call.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -17,13 +17,13 @@ from runtime.backends import Backend, Run, backend_for
 from runtime.bundle.manifest import GraphKind, KVCache, Unit
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
+from runtime.fused import draft_kinds, draft_proposer
 from runtime.graphs import GraphSet
-from runtime.proposer import EagleProposer, NoProposer
+from runtime.proposer import NoProposer
 from runtime.request import Request
 from runtime.weights import Weights
 
 PLAIN: tuple[GraphKind, ...] = ("target_prefill", "target_verify")
-SPECULATIVE: tuple[GraphKind, ...] = (*PLAIN, "draft_initial_prefill", "draft_initial", "draft_recurrent")
 HOST = "host"
 STEP = "step"
 
@@ -59,9 +59,10 @@ class TimedEngine:
     def __init__(self, bundle: Bundle, *, speculation: bool) -> None:
         self.weights = Weights(bundle)
         self._backend = TimedBackend(backend_for(bundle, self.weights))
-        kinds: Iterable[GraphKind] = SPECULATIVE if speculation else PLAIN
+        k = bundle.manifest.speculation.num_speculative_tokens
+        kinds = [*PLAIN, *draft_kinds(bundle.manifest, k)] if speculation else PLAIN
         self.graphs = GraphSet(bundle, kinds, None, self._backend)
-        self.engine = Engine(self.graphs, EagleProposer(self.graphs) if speculation else NoProposer())
+        self.engine = Engine(self.graphs, draft_proposer(self.graphs) if speculation else NoProposer())
 
     def steps(self, request: Request, count: int) -> list[dict[str, float]]:
         """Prefill `request`, then run `count` decode steps of it; the request is dropped after that.

@@ -37,21 +37,27 @@ def pad_rows(
     """
     total = bucket.requests * bucket.rows_each
     ids, positions, slots = [0] * total, [0] * total, [NULL_SLOT] * total
-    table: list[list[int]] = []
     for index, (member, row_tokens, start) in enumerate(zip(members, tokens, starts, strict=True)):
         base = index * bucket.rows_each
         for offset, token in enumerate(row_tokens):
             ids[base + offset] = token
             positions[base + offset] = start + offset
             slots[base + offset] = slot_of(member.block_ids, start + offset, block_size)
-        row = member.block_ids[: bucket.blocks]
-        table.append(row + [0] * (bucket.blocks - len(row)))
-    table += [[0] * bucket.blocks] * (bucket.requests - len(members))
     # One tensor for the three of a kind: making one costs more than all that is in it
     rows = torch.tensor((ids, positions, slots), dtype=torch.int32).unbind()
     return {
         "tokens": rows[0],
         "positions": rows[1],
         "slot_mapping": rows[2],
-        "block_table": torch.tensor(table, dtype=torch.int32),
+        "block_table": block_table(members, bucket),
     }
+
+
+def block_table(members: Seq[Sequence], bucket: Bucket) -> Tensor:
+    """The blocks of each request, [R, blocks] int32, cut or padded with the null block to the bucket's width."""
+    table: list[list[int]] = []
+    for member in members:
+        row = member.block_ids[: bucket.blocks]
+        table.append(row + [0] * (bucket.blocks - len(row)))
+    table += [[0] * bucket.blocks] * (bucket.requests - len(members))
+    return torch.tensor(table, dtype=torch.int32)

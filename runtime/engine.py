@@ -5,6 +5,8 @@ One `step` is either the prefill of one waiting request or one verify pass over 
     prefill:  target_prefill per chunk -> first token; the draft follows each chunk; first drafts
     verify:   target_verify over (last token + drafts) -> accepted tokens; commit; the draft's next chain
 
+A draft in one graph (`runtime.fused`) runs before the target's tokens are read, and both are read at once.
+
 Plain decoding is the same loop with nothing proposed, through the same target_verify graphs, which is what makes greedy
 speculation equal to it bit for bit (docs/design.md, "Exact").
 """
@@ -23,9 +25,10 @@ from runtime.blocks import BlockManager
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import GraphKind
 from runtime.bundle.open import Bundle
+from runtime.fused import draft_kinds, draft_proposer
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
-from runtime.proposer import EagleProposer, NoProposer, Proposer, drafts_per_step
+from runtime.proposer import NoProposer, Proposer, drafts_per_step
 from runtime.report import report
 from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput
 from runtime.sequence import Sequence
@@ -84,13 +87,11 @@ class Engine:
         if bundle.manifest.exactness.lossless == "near_tie":
             kinds.append("target_decode")
         if speculation and proposer is None:
-            kinds += ["draft_initial_prefill", "draft_initial"]
-            if k > 1:
-                kinds.append("draft_recurrent")
+            kinds += draft_kinds(bundle.manifest, k)
         graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
         if proposer is not None:
             return cls(graphs, proposer(graphs))
-        return cls(graphs, EagleProposer(graphs, k) if speculation else NoProposer())
+        return cls(graphs, draft_proposer(graphs, k) if speculation else NoProposer())
 
     # Requests
 
@@ -201,8 +202,10 @@ class Engine:
             inputs = pad_rows([sequence], [tokens], [start], bucket, self.blocks.block_size)
             inputs["last_index"] = torch.tensor([len(tokens) - 1], dtype=torch.int32)
             next_token, features = graph(inputs)[:2]
+            following = None if final else prompt[end]
+            chosen = self.proposer.read_prefill(sequence, inputs, next_token, features, following)
             if final:
-                committed = sequence.commit(next_token.tolist(), self.manifest.target.eos_token_ids)
+                committed = sequence.commit(chosen, self.manifest.target.eos_token_ids)
                 self._clock(sequence)
             # The row after a chunk is known: the prompt's next token, or the one just committed
             shifted = (prompt + committed)[start + 1 : end + 1]
@@ -221,8 +224,9 @@ class Engine:
         counts = [len(member.drafts) for member in members] + [0] * (bucket.requests - len(members))
         inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
         accepted, features = graph(inputs)[:2]
+        rows = self.proposer.read_verify(members, inputs, accepted, features)
         committed, counted = [], []
-        for member, row in zip(members, accepted.tolist(), strict=False):
+        for member, row in zip(members, rows, strict=False):
             drafts = len(member.drafts)
             run = member.commit([token for token in row if token >= 0], self.manifest.target.eos_token_ids)
             # Accepted drafts that a stop cut off count as accepted: the target agreed with them

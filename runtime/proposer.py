@@ -2,11 +2,14 @@
 
 A proposer is told of every target pass, because draft KV row i holds (feature i, token i+1) and must be rewritten with
 the target's true features after each verify. It answers by filling `sequence.drafts`.
+
+What the target chose is read through the proposer too: one whose graph takes the target's outputs as they are
+(`runtime.fused`) has them run first and reads both results at once. All others read the target's and go on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
@@ -22,7 +25,40 @@ from runtime.sequence import Sequence
 
 
 class Proposer(Protocol):
-    """What the engine calls after its target passes."""
+    """What the engine calls after its target passes: `read_...` for the tokens, then `after_...` for the drafts.
+
+    `inputs` are those of the target's pass, and its outputs may still lie on a device.
+    """
+
+    def read_prefill(
+        self,
+        sequence: Sequence,
+        inputs: Mapping[str, Tensor],
+        next_token: Tensor,
+        features: Tensor,
+        following: int | None,
+    ) -> list[int]:
+        """The token that the target chose after the chunk, [1]; nothing where the prompt goes on.
+
+        Args:
+            inputs: of target_prefill.
+            features: [T, A*Ht].
+            following: the prompt's token after the chunk; None after its last chunk.
+        """
+        chosen: list[int] = next_token.tolist() if following is None else []
+        return chosen
+
+    def read_verify(
+        self, members: Seq[Sequence], inputs: Mapping[str, Tensor], accepted: Tensor, features: Tensor
+    ) -> list[list[int]]:
+        """accepted [R, 1+K] as lists. Row r is members[r]'s; rows past the last member are padding.
+
+        Args:
+            inputs: of target_verify.
+            features: [R*(1+K), A*Ht].
+        """
+        rows: list[list[int]] = accepted.tolist()
+        return rows
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         """A chunk of `sequence`'s prompt ran.
@@ -45,7 +81,7 @@ class Proposer(Protocol):
         ...
 
 
-class NoProposer:
+class NoProposer(Proposer):
     """Plain decoding: nothing is ever proposed."""
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
@@ -55,7 +91,7 @@ class NoProposer:
         return
 
 
-class ScriptedProposer:
+class ScriptedProposer(Proposer):
     """Proposes what a function says, whatever the draft would. Forces any accept and reject pattern.
 
     `script(sequence, k)` returns at most k tokens to propose after `sequence.token_ids`.
@@ -77,7 +113,7 @@ class ScriptedProposer:
             self._fill(member)
 
 
-class EagleProposer:
+class EagleProposer(Proposer):
     """The EAGLE3 chain: one initial pass over the target's rows, then k-1 recurrent passes of one row per request.
 
     k is the bundle's K or less. The rows of a pass are 1+K either way, because the graphs are compiled for them.

@@ -38,13 +38,13 @@ class Sequence:
     def output_token_ids(self) -> list[int]:
         return self.token_ids[self.num_prompt_tokens :]
 
-    def draft_room(self, num_speculative_tokens: int) -> int:
-        """How many drafts the next verify pass may hold: the position cutoff.
+    def draft_room(self, num_speculative_tokens: int, pending: int = 0) -> int:
+        """How many drafts the next verify pass may hold: the position cutoff, once `pending` tokens more are there.
 
         With k drafts a pass commits up to k+1 tokens and writes positions up to len-1+k, so k is at most
         length_limit - len - 1. It never grows again: once 0, the request takes single-token steps to its end.
         """
-        return max(0, min(num_speculative_tokens, self.length_limit - len(self.token_ids) - 1))
+        return max(0, min(num_speculative_tokens, self.length_limit - len(self.token_ids) - pending - 1))
 
     def commit(self, tokens: list[int], eos_token_ids: tuple[int, ...]) -> list[int]:
         """Append tokens one at a time until one ends the request; returns those that were appended.

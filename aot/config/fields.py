@@ -1,6 +1,6 @@
 """The configuration's keys. Names, nesting and meaning are vLLM's, so that what runs with vLLM can be pasted.
 
-Our own keys (`backend`, `buckets`, `exact_greedy`, `kv_blocks`, `model_config`, `draft_config`,
+Our own keys (`backend`, `buckets`, `draft_fused`, `exact_greedy`, `kv_blocks`, `model_config`, `draft_config`,
 `random_weights`) stand beside them. Every model here is frozen and refuses unknown keys; integers are
 integers (no "3", no true for 1). Rules between keys are in `limits.py`, because all of them are reported
 together with the type errors.
@@ -231,6 +231,11 @@ class BuildConfig(_Section):
     )
     exact_greedy: bool = Field(
         default=True, description="Greedy speculation gives plain greedy decoding's text, bit for bit."
+    )
+    draft_fused: bool = Field(
+        default=False,
+        description="One graph for all of the draft's passes of a step, and one read-back; for devices that the host "
+        "waits for.",
     )
     kv_blocks: Positive | None = Field(
         default=None,

@@ -23,6 +23,7 @@ class Geometry:
     """Sizes and buckets of one build.
 
     K is num_speculative_tokens; `greedy_only` means that no graph returns logits (on-device sampling).
+    `draft_fused` asks for one graph of the draft's whole turn in place of one for each of its passes.
     `target_padding` and `draft_padding` are for a backend whose hardware wants other sizes than the models have
     (aot/build/padding.py); the draft's vocabulary is that of its head. `ranks` share both models.
     """
@@ -38,6 +39,7 @@ class Geometry:
     buckets: Buckets
     greedy_only: bool
     exact_greedy: bool
+    draft_fused: bool = False
     target_padding: Padding = Padding()
     draft_padding: Padding = Padding()
     ranks: int = 1
@@ -102,6 +104,7 @@ def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> G
         buckets=buckets,
         greedy_only=config.all_greedy,
         exact_greedy=config.exact_greedy,
+        draft_fused=config.draft_fused,
     )
     return over_ranks(whole, config.tensor_parallel_size)
 

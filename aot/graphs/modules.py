@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from aot.graphs.units import CONTEXT, POOL, RANK, UnitSpec
 from aot.models.eagle3 import DraftInitial, DraftRecurrent, FinalFeatures
+from aot.models.fused import DraftFused, DraftFusedPrefill
 from aot.models.llama import TargetEmbed, TargetLayer, TargetPrefillHead, TargetVerifyHead
 from aot.models.parallel import rank_first
 
@@ -21,6 +22,8 @@ MODULES: Mapping[str, type[nn.Module]] = {
     "target_final_features": FinalFeatures,
     "draft_initial": DraftInitial,
     "draft_recurrent": DraftRecurrent,
+    "draft_fused_prefill": DraftFusedPrefill,
+    "draft_fused": DraftFused,
 }
 
 # Sizes that stand for the dynamic dimensions in an example; any two distinct numbers above 1 would do.

@@ -30,11 +30,17 @@ def graph_table(geometry: Geometry) -> GraphTable:
     for context in buckets.context_tokens:
         for tokens in buckets.prefill_tokens:
             builder.target("target_prefill", 1, tokens, context)
-            builder.draft_initial("draft_initial_prefill", 1, tokens, context)
+            if geometry.draft_fused:
+                builder.draft_fused_prefill(tokens, context)
+            else:
+                builder.draft_initial("draft_initial_prefill", 1, tokens, context)
         for requests in buckets.num_seqs:
             builder.target("target_verify", requests, verify_rows, context)
             if not geometry.exact_greedy:
                 builder.target("target_decode", requests, 1, context)
+            if geometry.draft_fused:
+                builder.draft_fused(requests, context)
+                continue
             builder.draft_initial("draft_initial", requests, verify_rows, context)
             if geometry.num_speculative_tokens > 1:
                 builder.draft_recurrent(requests, context)
@@ -133,3 +139,16 @@ class _Builder:
         )
         name = f"draft_recurrent.r{requests}.c{context}"
         self._add(name, "draft_recurrent", requests, requests, context, [(unit, call)])
+
+    def draft_fused_prefill(self, rows: int, context: int) -> None:
+        unit = self._use(self.factory.draft_fused_prefill(rows))
+        values = ("tokens", "next_token", "last_index", *PAGING, "features", "length_limits", *self._draft_pools())
+        call = Call(unit.name, "draft", values, ("step_tokens",))
+        self._add(f"draft_fused.t{rows}.c{context}", "draft_fused_prefill", 1, rows, context, [(unit, call)])
+
+    def draft_fused(self, requests: int, context: int) -> None:
+        unit = self._use(self.factory.draft_fused(requests))
+        values = ("accepted", *PAGING, "features", "length_limits", *self._draft_pools())
+        call = Call(unit.name, "draft", values, ("step_tokens",))
+        rows = requests * self.g.verify_rows
+        self._add(f"draft_fused.r{requests}.c{context}", "draft_fused", requests, rows, context, [(unit, call)])

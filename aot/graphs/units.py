@@ -278,3 +278,42 @@ class UnitFactory:
             ),
             outputs=self._draft_outputs(requests),
         )
+
+    def _fused_arguments(self, requests: int, per_request: int) -> dict[str, int | float | bool]:
+        arguments = self.draft_initial(requests, per_request).arguments
+        return {**arguments, "drafts": self.g.num_speculative_tokens}
+
+    def draft_fused_prefill(self, rows: int) -> UnitSpec:
+        return UnitSpec(
+            name=f"draft_fused_prefill.t{rows}",
+            kind="draft_fused_prefill",
+            dtype=self.g.dtype,
+            arguments=self._fused_arguments(1, rows),
+            inputs=(
+                _ints("tokens", rows),
+                _ints("next_token", 1),
+                _ints("last_index", 1),
+                *self._paging(1, rows),
+                self._features(rows),
+                _ints("length_limits", 1),
+                *self._draft_pools(),
+            ),
+            outputs=(_ints("step_tokens", 1, 1 + self.g.num_speculative_tokens),),
+        )
+
+    def draft_fused(self, requests: int) -> UnitSpec:
+        k, per_request = self.g.num_speculative_tokens, self.g.verify_rows
+        return UnitSpec(
+            name=f"draft_fused.r{requests}x{per_request}",
+            kind="draft_fused",
+            dtype=self.g.dtype,
+            arguments=self._fused_arguments(requests, per_request),
+            inputs=(
+                _ints("accepted", requests, per_request),
+                *self._paging(requests, requests * per_request),
+                self._features(requests * per_request),
+                _ints("length_limits", requests),
+                *self._draft_pools(),
+            ),
+            outputs=(_ints("step_tokens", requests, 1 + 2 * k),),
+        )

@@ -137,6 +137,7 @@ def _small(sizes: Geometry) -> Geometry:
         buckets=Buckets((rows,), (1,), (length,)),
         greedy_only=True,
         exact_greedy=True,
+        draft_fused=False,
     )
 
 

@@ -18,6 +18,7 @@ from runtime.bundle.manifest import Graph, TensorSpec
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 BOTH = Shape(exact_greedy=False, greedy_only=False, prefill_tokens=(8, 16))
+FUSED = Shape(draft_fused=True, prefill_tokens=(8, 16))
 
 
 def by_name(rig: Rig) -> dict[str, Graph]:
@@ -54,6 +55,12 @@ def test_one_draft_needs_no_recurrent_pass() -> None:
         "draft_initial_prefill",
         "draft_initial",
     }
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_fused_draft_has_one_graph_in_place_of_its_passes(k: int) -> None:
+    names = {graph.name for graph in make_rig(replace(FUSED, k=k)).table.graphs if graph.kind.startswith("draft")}
+    assert names == {f"draft_fused.{bucket}.c{context}" for bucket in ("t8", "t16", "r1", "r4") for context in (32, 64)}
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
@@ -93,21 +100,34 @@ DESIGN = {
         {"tokens", "positions", "slot_mapping", "block_table", "state"},
         ("draft_token", "next_state"),
     ),
+    "draft_fused_prefill": (
+        {
+            *("tokens", "next_token", "last_index"),
+            *("positions", "slot_mapping", "block_table", "features", "length_limits"),
+        },
+        ("step_tokens",),
+    ),
+    "draft_fused": (
+        {"accepted", "positions", "slot_mapping", "block_table", "features", "length_limits"},
+        ("step_tokens",),
+    ),
 }
+EVERY = {**by_name(make_rig(FUSED)), **by_name(make_rig(BOTH))}
 
 
-@pytest.mark.parametrize("name", by_name(make_rig(BOTH)))
+@pytest.mark.parametrize("name", EVERY)
 def test_inputs_and_outputs_are_those_of_the_design(name: str) -> None:
-    graph = by_name(make_rig(BOTH))[name]
+    graph = EVERY[name]
     inputs, outputs = DESIGN[graph.kind]
     assert {value.name for value in graph.inputs} == inputs
     assert tuple(value.name for value in graph.outputs) == outputs
     assert {value.dtype for value in graph.inputs if value.name not in ("features", "state")} == {"int32"}
     shapes = {value.name: value.shape for value in (*graph.inputs, *graph.outputs)}
-    assert shapes["tokens"] == shapes["positions"] == shapes["slot_mapping"] == (graph.rows,)
+    assert {shapes[rows] for rows in ("tokens", "positions", "slot_mapping") if rows in shapes} == {(graph.rows,)}
     assert shapes["block_table"] == (graph.requests, CONTEXT)
     if "accepted" in shapes:
         assert shapes["accepted"] == (graph.requests, graph.rows // graph.requests)
+    if "accepted" in outputs and "logits" in outputs:
         assert shapes["logits"] == (graph.rows, 64)
     if graph.kind == "target_prefill":
         assert (shapes["next_token"], shapes["logits"]) == ((1,), (1, 64))
@@ -116,6 +136,11 @@ def test_inputs_and_outputs_are_those_of_the_design(name: str) -> None:
         assert shapes["features"] == (graph.rows, 96)
     if "draft_token" in shapes:
         assert shapes["draft_token"] == (graph.requests,)
+    if graph.kind == "draft_fused_prefill":
+        assert (shapes["next_token"], shapes["length_limits"], shapes["step_tokens"]) == ((1,), (1,), (1, 1 + 3))
+    if graph.kind == "draft_fused":
+        assert shapes["length_limits"] == (graph.requests,)
+        assert shapes["step_tokens"] == (graph.requests, 4 + 3)
 
 
 def test_greedy_only_graphs_return_no_logits() -> None:
@@ -123,12 +148,12 @@ def test_greedy_only_graphs_return_no_logits() -> None:
         assert "logits" not in {value.name for value in graph.outputs}
 
 
-@pytest.mark.parametrize("name", by_name(make_rig(BOTH)))
+@pytest.mark.parametrize("name", EVERY)
 def test_every_call_fits_what_it_reads_and_makes(name: str) -> None:
     """Each value a call reads is an input, a pool, or made before, and has the shape that the unit declares."""
-    rig = make_rig(BOTH)
+    rig = make_rig(FUSED if name.startswith("draft_fused") else BOTH)
     units = {unit.name: unit for unit in rig.table.units}
-    graph = by_name(rig)[name]
+    graph = EVERY[name]
     known: dict[str, tuple[str, tuple[int | str, ...]]] = {v.name: (v.dtype, v.shape) for v in graph.inputs}
     for group in rig.manifest.kv_cache.groups:
         for layer in range(group.first_layer, group.first_layer + group.layers):
@@ -188,7 +213,7 @@ def test_unit_names_are_unique_and_all_are_used() -> None:
     assert {call.unit for graph in table.graphs for call in graph.calls} == set(names)
 
 
-UNITS = {unit.name: unit for unit in make_rig(BOTH).table.units}
+UNITS = {unit.name: unit for shape in (FUSED, BOTH) for unit in make_rig(shape).table.units}
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -197,6 +222,9 @@ def test_a_unit_computes_what_it_declares(name: str) -> None:
     spec = UNITS[name]
     unit = module(spec)
     fill_random(unit)
+    for weight in unit.parameters():
+        if weight.dtype == torch.int32:  # target_ids, which a fused draft looks up in the embedding table of 64
+            weight.data %= 64
     with torch.no_grad():
         made = unit(*example_inputs(spec))
     outputs = made if isinstance(made, tuple) else (made,)

@@ -43,9 +43,10 @@ from runtime.bundle.manifest import (
 )
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
+from runtime.fused import draft_proposer
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
-from runtime.proposer import EagleProposer, NoProposer, Proposer, ScriptedProposer
+from runtime.proposer import NoProposer, Proposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
 from runtime.sequence import Sequence as Running
 
@@ -75,6 +76,7 @@ class Shape:
     draft_head_dim: int = 8
     eos: tuple[int, ...] = NO_EOS
     greedy_only: bool = True
+    draft_fused: bool = False
     dtype: str = "float32"
     target_padding: Padding = NO_PADDING
     draft_padding: Padding = NO_PADDING
@@ -113,7 +115,7 @@ class Rig:
 
     def engine(
         self,
-        proposer: Proposer | Callable[[GraphSet], Proposer] = EagleProposer,
+        proposer: Proposer | Callable[[GraphSet], Proposer] = draft_proposer,
         *,
         kv_blocks: int | None = None,
     ) -> Engine:
@@ -125,7 +127,7 @@ class Rig:
         return self.engine(NoProposer())
 
     def generate(
-        self, *requests: Request, proposer: Proposer | Callable[[GraphSet], Proposer] = EagleProposer
+        self, *requests: Request, proposer: Proposer | Callable[[GraphSet], Proposer] = draft_proposer
     ) -> list[RequestOutput]:
         return self.engine(proposer).generate(list(requests))
 
@@ -233,6 +235,7 @@ def rig_of_pair(
         buckets=Buckets(shape.prefill_tokens, shape.num_seqs, shape.context_tokens),
         greedy_only=shape.greedy_only,
         exact_greedy=shape.exact_greedy,
+        draft_fused=shape.draft_fused,
         target_padding=shape.target_padding,
         draft_padding=shape.draft_padding,
     )
@@ -318,13 +321,19 @@ class Watch:
         self, texts: Mapping[str, Sequence[int]] | None = None, pattern: Sequence[int] = (K,)
     ) -> Callable[[GraphSet], Proposer]:
         """A proposer factory; without `texts` the draft is only watched, not overruled."""
-        script = oracle(texts, pattern) if texts is not None else None
-        return lambda graphs: _Watched(graphs, self, script)
+
+        def watched(graphs: GraphSet) -> Proposer:
+            k = graphs.manifest.speculation.num_speculative_tokens
+            return _Watched(graphs, self, None if texts is None else oracle(texts, pattern, k))
+
+        return watched
 
 
-class _Watched(EagleProposer):
+class _Watched(Proposer):
+    """The bundle's own draft, noted each time and then overruled by the script, if there is one."""
+
     def __init__(self, graphs: GraphSet, watch: Watch, script: ScriptedProposer | None) -> None:
-        super().__init__(graphs)
+        self._draft = draft_proposer(graphs)
         self._watch, self._script = watch, script
 
     def _note(self, members: Sequence[Running]) -> None:
@@ -333,14 +342,29 @@ class _Watched(EagleProposer):
                 note = (member.request.request_id, tuple(member.token_ids), list(member.drafts))
                 self._watch.proposed.append(note)
 
+    def read_prefill(
+        self,
+        sequence: Running,
+        inputs: Mapping[str, Tensor],
+        next_token: Tensor,
+        features: Tensor,
+        following: int | None,
+    ) -> list[int]:
+        return self._draft.read_prefill(sequence, inputs, next_token, features, following)
+
+    def read_verify(
+        self, members: Sequence[Running], inputs: Mapping[str, Tensor], accepted: Tensor, features: Tensor
+    ) -> list[list[int]]:
+        return self._draft.read_verify(members, inputs, accepted, features)
+
     def after_prefill(self, sequence: Running, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
-        super().after_prefill(sequence, shifted, start, features, final)
+        self._draft.after_prefill(sequence, shifted, start, features, final)
         self._note([sequence])
         if self._script:
             self._script.after_prefill(sequence, shifted, start, features, final)
 
     def after_verify(self, members: Sequence[Running], accepted: Sequence[list[int]], features: Tensor) -> None:
-        super().after_verify(members, accepted, features)
+        self._draft.after_verify(members, accepted, features)
         self._note(members)
         if self._script:
             self._script.after_verify(members, accepted, features)
