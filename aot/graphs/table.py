@@ -142,13 +142,22 @@ class _Builder:
 
     def draft_fused_prefill(self, rows: int, context: int) -> None:
         unit = self._use(self.factory.draft_fused_prefill(rows))
-        values = ("tokens", "next_token", "last_index", *PAGING, "features", "length_limits", *self._draft_pools())
+        values = (
+            *self.rank,
+            "tokens",
+            "next_token",
+            "last_index",
+            *PAGING,
+            "features",
+            "length_limits",
+            *self._draft_pools(),
+        )
         call = Call(unit.name, "draft", values, ("step_tokens",))
         self._add(f"draft_fused.t{rows}.c{context}", "draft_fused_prefill", 1, rows, context, [(unit, call)])
 
     def draft_fused(self, requests: int, context: int) -> None:
         unit = self._use(self.factory.draft_fused(requests))
-        values = ("accepted", *PAGING, "features", "length_limits", *self._draft_pools())
+        values = (*self.rank, "accepted", *PAGING, "features", "length_limits", *self._draft_pools())
         call = Call(unit.name, "draft", values, ("step_tokens",))
         rows = requests * self.g.verify_rows
         self._add(f"draft_fused.r{requests}.c{context}", "draft_fused", requests, rows, context, [(unit, call)])

@@ -290,6 +290,7 @@ class UnitFactory:
             dtype=self.g.dtype,
             arguments=self._fused_arguments(1, rows),
             inputs=(
+                *self._rank(),
                 _ints("tokens", rows),
                 _ints("next_token", 1),
                 _ints("last_index", 1),
@@ -309,6 +310,7 @@ class UnitFactory:
             dtype=self.g.dtype,
             arguments=self._fused_arguments(requests, per_request),
             inputs=(
+                *self._rank(),
                 _ints("accepted", requests, per_request),
                 *self._paging(requests, requests * per_request),
                 self._features(requests * per_request),

@@ -33,7 +33,7 @@ class FusedChain(DraftInitial):
         super().__init__(**rest)  # type: ignore[arg-type]
         self.drafts = drafts
 
-    def follow(self, given: Tensor | None, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def follow(self, given: Tensor | None, *inputs: Tensor, rank: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """As `chain`, from the inputs of `forward`: with `given`, what it would draft after each of these."""
         raise NotImplementedError
 
@@ -45,6 +45,7 @@ class FusedChain(DraftInitial):
         length_limits: Tensor,
         pools: tuple[Tensor, ...],
         given: Tensor | None = None,
+        rank: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """K greedy drafts of each request, and the states behind them.
 
@@ -67,8 +68,8 @@ class FusedChain(DraftInitial):
                 inside = (positions < length_limits) & (positions < width)
                 places = torch.where(inside, positions, 0)
                 slots = torch.where(inside, slots_of(places, block_table, block_size), 0)
-                stream = self.run_layers(before, states[-1], places, slots, block_table, pools)
-            token, state = self.propose(stream)
+                stream = self.run_layers(before, states[-1], places, slots, block_table, pools, rank)
+            token, state = self.propose(stream, rank)
             drafts.append(token)
             states.append(state)
         return torch.stack(drafts, dim=1), states
@@ -82,7 +83,7 @@ class DraftFused(FusedChain):
     length_limits [R] int32; pools -> step_tokens [R, 1+2K] int32: `accepted`, then the drafts.
     """
 
-    def follow(self, given: Tensor | None, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def follow(self, given: Tensor | None, *inputs: Tensor, rank: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         accepted, positions, slot_mapping, block_table, features, length_limits, *pools = inputs
         requests, rows_each = accepted.shape
         kept = accepted >= 0
@@ -90,11 +91,11 @@ class DraftFused(FusedChain):
         tokens = torch.where(rows, accepted.view(-1), 0)
         positions = torch.where(rows, positions, 0)
         slots = torch.where(rows, slot_mapping, 0)
-        hidden = self.run_layers(tokens, self.reduce(features), positions, slots, block_table, tuple(pools))
+        hidden = self.run_layers(tokens, self.reduce(features), positions, slots, block_table, tuple(pools), rank)
         column = torch.arange(rows_each, device=accepted.device, dtype=torch.int32)
         first = torch.arange(requests, device=accepted.device, dtype=torch.int32) * rows_each
         last = (first + torch.where(kept, column[None, :], 0).amax(dim=1)).long()
-        return self.chain(hidden[last], positions[last], block_table, length_limits, tuple(pools), given)
+        return self.chain(hidden[last], positions[last], block_table, length_limits, tuple(pools), given, rank)
 
     def forward(  # type: ignore[override]
         self,
@@ -107,10 +108,11 @@ class DraftFused(FusedChain):
         key_pool: Tensor,
         value_pool: Tensor,
         *further_pools: Tensor,
+        rank: Tensor | None = None,
     ) -> Tensor:
         pools = (key_pool, value_pool, *further_pools)
         given = (accepted, positions, slot_mapping, block_table, features, length_limits)
-        drafts, _ = self.follow(None, *given, *pools)
+        drafts, _ = self.follow(None, *given, *pools, rank=rank)
         return torch.cat([accepted, drafts], dim=1)
 
 
@@ -123,13 +125,14 @@ class DraftFusedPrefill(FusedChain):
     behind which nothing is proposed; pools -> step_tokens [1, 1+K] int32: next_token, then the drafts.
     """
 
-    def follow(self, given: Tensor | None, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def follow(self, given: Tensor | None, *inputs: Tensor, rank: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         tokens, next_token, last_index, positions, slot_mapping, block_table, features, length_limits, *pools = inputs
         index = torch.arange(tokens.shape[0], device=tokens.device, dtype=torch.int32)
         shifted = torch.where(index == last_index, next_token, torch.cat([tokens[1:], tokens[:1]]))
-        hidden = self.run_layers(shifted, self.reduce(features), positions, slot_mapping, block_table, tuple(pools))
+        read = (shifted, self.reduce(features), positions, slot_mapping, block_table, tuple(pools))
+        hidden = self.run_layers(*read, rank)
         last = last_index.long()
-        return self.chain(hidden[last], positions[last], block_table, length_limits, tuple(pools), given)
+        return self.chain(hidden[last], positions[last], block_table, length_limits, tuple(pools), given, rank)
 
     def forward(  # type: ignore[override]
         self,
@@ -144,10 +147,11 @@ class DraftFusedPrefill(FusedChain):
         key_pool: Tensor,
         value_pool: Tensor,
         *further_pools: Tensor,
+        rank: Tensor | None = None,
     ) -> Tensor:
         pools = (key_pool, value_pool, *further_pools)
         given = (tokens, next_token, last_index, positions, slot_mapping, block_table, features, length_limits)
-        drafts, _ = self.follow(None, *given, *pools)
+        drafts, _ = self.follow(None, *given, *pools, rank=rank)
         return torch.cat([next_token[:, None], drafts], dim=1)
 
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aot.graphs.units import CONTEXT, POOL, UnitSpec
+from aot.graphs.units import RANK as RANK_NAME
 from runtime.bundle.manifest import Call, Graph, GraphKind, TensorSpec
 
-RANK = TensorSpec("rank", "int32", (1,))
+RANK = TensorSpec(RANK_NAME, "int32", (1,))
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ def lower(chain: ChainSpec) -> tuple[bytes, Noted]:
     """
     import _XLAC
 
+    register_collectives()
     made = Placeholders()
     programs = {unit.name: Program(unit) for unit in chain.units}
     values: dict[str, Tensor] = {}
@@ -171,15 +172,15 @@ class _Tracer(Interpreter):
             return super().call_function(target, args, kwargs)
         if any(isinstance(value, torch.dtype) and value is torch.int64 for value in kwargs.values()):
             kwargs = {**kwargs, "dtype": torch.int32}
-        return super().call_function(target, self._numbers(target, args), kwargs)
-
-    def _numbers(self, target: torch._ops.OpOverload, args: Any) -> Any:
-        """`args` with the Python number of an operator on two values replaced by a placeholder."""
-        if target.overloadpacket.__name__ not in ON_TWO_VALUES:
-            return args
-        first, second, *rest = args
-        tensor = first if isinstance(first, Tensor) else second
-        return (*(self._tensor(value, tensor) for value in (first, second)), *rest)
+        packet = target.overloadpacket
+        if packet.__name__ in ON_TWO_VALUES and len(args) > 1:
+            # A Python number becomes a placeholder, and the operator that of two tensors
+            tensor = args[0] if isinstance(args[0], Tensor) else args[1]
+            pair = [self._tensor(value, tensor) for value in args[:2]]
+            if target._overloadname == "Scalar":
+                target = packet.Tensor
+            args = (*pair, *args[2:])
+        return super().call_function(target, args, kwargs)
 
     def _tensor(self, value: Any, beside: Tensor) -> Any:
         if isinstance(value, Tensor) or not isinstance(value, int | float):
@@ -297,8 +298,10 @@ def _arange(
 def _floor_divide(made: Placeholders, numbers: Tensor, divisor: int) -> Tensor:
     """A whole quotient of numbers that are not negative, without a division where the divisor is a power of two."""
     if divisor & (divisor - 1) == 0:
-        return aten.bitwise_right_shift(numbers, made.number(divisor.bit_length() - 1, torch.int32))  # type: ignore[no-any-return]
-    return aten.div(numbers, made.number(divisor, torch.int32), rounding_mode="trunc")  # type: ignore[no-any-return]
+        shifted: Tensor = aten.bitwise_right_shift(numbers, made.number(divisor.bit_length() - 1, torch.int32))
+        return shifted
+    quotient: Tensor = aten.div(numbers, made.number(divisor, torch.int32), rounding_mode="trunc")
+    return quotient
 
 
 @lowering(aten.div.Tensor_mode)
@@ -312,7 +315,8 @@ def _divide(made: Placeholders, numbers: Tensor, divisor: int, *, rounding_mode:
 def _remainder(made: Placeholders, numbers: Tensor, divisor: int) -> Tensor:
     """A whole remainder of numbers that are not negative."""
     if divisor & (divisor - 1) == 0:
-        return aten.bitwise_and(numbers, made.number(divisor - 1, torch.int32))  # type: ignore[no-any-return]
+        rest: Tensor = aten.bitwise_and(numbers, made.number(divisor - 1, torch.int32))
+        return rest
     whole = _floor_divide(made, numbers, divisor)
     return numbers - whole * made.number(divisor, torch.int32)
 
