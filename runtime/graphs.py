@@ -58,9 +58,8 @@ class GraphSet:
     def _require(self, kinds: Iterable[GraphKind]) -> None:
         buckets = self.manifest.buckets
         for kind in kinds:
-            sizes = buckets.prefill_tokens if "prefill" in kind else buckets.num_seqs
-            for size in sizes:
-                for context in buckets.context_tokens:
+            for context in buckets.context_tokens:
+                for size in buckets.prefill_within(context) if "prefill" in kind else buckets.num_seqs:
                     if (kind, size, context) not in self._graphs:
                         raise IntegrityError(
                             "The bundle lacks a graph",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aot.backends.neuron.backend import CHECK, NeuronBackend
 from aot.backends.neuron.chain import ChainSpec
 from aot.build.assemble import write_manifest
+from aot.build.padding import pad_draft_scope, pad_target_scope
 from aot.build.plan import Plan, weight_bytes
 from aot.build.scopes import Scope, scopes
 from aot.build.sharding import shard
@@ -31,7 +32,7 @@ MOST_WEIGHT_BYTES = 2 << 30
 
 
 class ScopeWeights:
-    """Weights for a simulator out of scopes: whole ones, and the parts of ranks."""
+    """Weights for a simulator out of the scopes of one device: padded, whole or the parts of ranks, made when asked."""
 
     def __init__(self, held: Mapping[str, Scope], sizes: Geometry) -> None:
         self._held, self._sizes = held, sizes
@@ -40,7 +41,8 @@ class ScopeWeights:
         """The weight of full name `name`, whole ("plain") or the part of one rank ("shard.3")."""
         scope = next(scope for scope in self._held if name.startswith(f"{scope}."))
         own = name.removeprefix(f"{scope}.")
-        weight = self._held[scope][own]
+        pad = pad_draft_scope if scope == "draft" else pad_target_scope
+        weight = pad({own: self._held[scope][own]}, self._sizes)[own]
         if layout == "plain":
             return weight
         part: Tensor = shard(scope, own, weight, int(layout.rpartition(".")[2]), self._sizes)
@@ -91,8 +93,9 @@ def check_reduced(plan: Plan, backend: NeuronBackend, cache: Cache) -> dict[str,
     sizes = reduced(plan.geometry)
     dtype = dtype_of(sizes.dtype)
     raw = (random_target_weights(sizes.target, 0, dtype), random_draft_weights(sizes.draft, 1, dtype))
-    reference = Reference.make(alone(sizes), dict(scopes(alone(sizes), *raw)))
-    held = dict(scopes(sizes, *raw))
+    held = dict(scopes(alone(sizes), *raw))
+    del raw
+    reference = Reference.make(alone(sizes), held)
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         units = {}

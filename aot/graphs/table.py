@@ -28,7 +28,7 @@ def graph_table(geometry: Geometry) -> GraphTable:
     builder = _Builder(geometry)
     buckets, verify_rows = geometry.buckets, geometry.verify_rows
     for context in buckets.context_tokens:
-        for tokens in buckets.prefill_tokens:
+        for tokens in buckets.prefill_within(context):
             builder.target("target_prefill", 1, tokens, context)
             if geometry.draft_fused:
                 builder.draft_fused_prefill(tokens, context)

@@ -190,6 +190,14 @@ class Buckets:
     num_seqs: tuple[int, ...]
     context_tokens: tuple[int, ...]
 
+    def prefill_within(self, context: int) -> tuple[int, ...]:
+        """The prefill buckets that a chunk can run in whose last row sees at most `context` entries.
+
+        A chunk takes the smallest bucket that holds it, so it has more rows than the bucket before, and sees them all.
+        """
+        before = (0, *self.prefill_tokens)
+        return tuple(size for least, size in zip(before, self.prefill_tokens, strict=False) if least < context)
+
 
 @dataclass(frozen=True)
 class Exactness:
