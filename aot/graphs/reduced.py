@@ -12,7 +12,7 @@ from dataclasses import replace
 from aot.graphs.geometry import Geometry, Padding, over_ranks
 
 LEAST_LAYERS = 2
-MOST_VOCAB, MOST_DRAFT_VOCAB, MOST_INTERMEDIATE = 8192, 4096, 4096
+MOST_VOCAB, MOST_DRAFT_VOCAB, MOST_INTERMEDIATE = 4096, 2048, 2048
 
 
 def reduced(geometry: Geometry) -> Geometry:

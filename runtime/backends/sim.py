@@ -79,6 +79,10 @@ class SimBackend:
         """Forget an opened unit, and with it its program's memory."""
         self._opened.pop(unit.name, None)
 
+    def forget_weights(self) -> None:
+        """Let go of all weights; units that are open keep theirs until they are closed."""
+        self._held.clear()
+
     def _load(self, unit: Unit) -> Run:
         program = self._xla.compile(inside(self._root, unit.artifact))
         fixed = {p.name: self._fixed(p, unit) for p in unit.parameters if p.role in ("weight", "rank")}

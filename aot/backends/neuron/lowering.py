@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -190,8 +190,8 @@ class _Tracer(Interpreter):
 
 
 ON_TWO_VALUES = {"add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum"}
-Lowering = Callable[..., Any]
-LOWERINGS: dict[Any, Lowering] = {}
+Lowering = TypeVar("Lowering", bound=Callable[..., Any])
+LOWERINGS: dict[Any, Callable[..., Any]] = {}
 
 
 def lowering(target: Any) -> Callable[[Lowering], Lowering]:
