@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # Above this a model's own weights are not run on the CPU: a whole pass would take minutes, and the memory twice over
 MOST_WEIGHT_BYTES = 2 << 30
+PROMPT_TOKENS, NEW_TOKENS = 40, 12
 
 
 class ScopeWeights:
@@ -73,9 +75,9 @@ def verify_lowered(
     worst = max((check.max_abs_error for check in checks.values()), default=0.0)
     say(f"Ran {len(checks)} lowered graphs with few layers on XLA:CPU against eager PyTorch, largest error {worst:.2g}")
     if weights is not None and weight_bytes(plan.models, plan.geometry.dtype) <= MOST_WEIGHT_BYTES:
-        checks |= check_whole(staging, manifest, plan, weights)
-        worst = max((check.max_abs_error for check in checks.values()), default=0.0)
-        say(f"Ran them with their own weights and all layers, largest error {worst:.2g}")
+        whole = check_whole(staging, manifest, plan, weights)
+        checks |= whole
+        say(f"Ran {len(whole)} of them with the bundle's weights in the loop, as close to float32 as eager PyTorch")
         manifest = write_manifest(staging, with_checks(manifest, checks))
         if manifest.exactness.lossless == "exact":
             passed = run_scripted(staging, manifest)
@@ -114,18 +116,38 @@ def check_reduced(plan: Plan, backend: NeuronBackend, cache: Cache) -> dict[str,
 def check_whole(
     staging: Path, manifest: Manifest, plan: Plan, weights: tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
 ) -> dict[str, Check]:
-    """Every graph of the bundle with the bundle's weights."""
-    from aot.verify.lowered import Reference, alone, checked, sim_backend
-    from runtime.bundle.open import Bundle
-    from runtime.weights import Weights
+    """The graphs of the bundle that its loop runs, with its weights, while the loop runs on the simulator.
 
-    sizes = plan.geometry
-    reference = Reference.make(alone(sizes), dict(scopes(alone(sizes), *weights)))
-    units = {unit.name: unit for unit in manifest.units}
-    stored = Weights(Bundle(staging, manifest))
-    sim = sim_backend(staging, reference, manifest.units, stored, sizes.ranks)
-    fits = [g.name for g in plan.table.graphs if g.requests * (g.context // sizes.block_size) < sizes.num_blocks]
-    return _judged(checked(fits, reference, sim, units, "its own weights on XLA:CPU"), sizes.dtype)
+    Raises:
+        CompileError: a pass is farther from the model in float32 than eager PyTorch is.
+    """
+    from aot.verify.lockstep import Lockstep
+    from aot.verify.lowered import alone
+    from runtime.bundle.open import Bundle
+    from runtime.engine import Engine
+    from runtime.request import Request
+
+    sizes = alone(plan.geometry)
+    lockstep = Lockstep.make(sizes, dict(scopes(sizes, *weights)), plan.geometry.ranks)
+    engine = Engine.load(Bundle(staging, manifest), device="sim")
+    engine.graphs.wrap(lambda graph: lockstep.watch(graph, engine.graphs.pools))
+    numbers, room = random.Random(0), sizes.max_model_len
+    length = max(1, min(PROMPT_TOKENS, room - 2))
+    prompts = [tuple(numbers.randrange(sizes.target.vocab_size) for _ in range(length)) for _ in range(2)]
+    engine.generate([Request(str(i), prompt, NEW_TOKENS, ignore_eos=True) for i, prompt in enumerate(prompts)])
+    problems: list[Eagle3Error] = [
+        CompileError(
+            f"Graph {name} with the bundle's weights is farther from the model in float32 than eager PyTorch is",
+            expected=f"a relative error of at most {watched.allowed:.3g}, and equal tokens but for near ties",
+            found=f"{watched.error:.3g}, tokens {'equal' if watched.tokens_equal else 'different'}",
+            repair="this is a defect of torch-xla or the builder; please report it with build.json",
+        )
+        for name, watched in lockstep.seen.items()
+        if not watched.right
+    ]
+    if problems:
+        raise problems[0] if len(problems) == 1 else ErrorGroup("Lowered graphs are wrong", problems)
+    return {name: seen.check("its own weights, in the loop on XLA:CPU") for name, seen in lockstep.seen.items()}
 
 
 def run_scripted(staging: Path, manifest: Manifest) -> int:

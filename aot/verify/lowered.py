@@ -58,6 +58,12 @@ class Reference:
         units = {unit.name: unit for unit in manifest.units}
         return cls(sizes, {g.name: g for g in table.graphs}, manifest, EagerBackend(specs, weights), units)
 
+    def eager_heads(self, pool: str) -> int:
+        """KV heads of the pool "kv.N.k" of one device."""
+        layer = int(pool.split(".")[1])
+        groups = self.manifest.kv_cache.groups
+        return next(g.kv_heads for g in groups if g.first_layer <= layer < g.first_layer + g.layers)
+
     def run(self, graph: Graph, values: Mapping[str, Tensor]) -> tuple[nn.Module, list[Tensor], list[Tensor]]:
         """`graph` over `values`, pools among them, which it updates in place.
 
