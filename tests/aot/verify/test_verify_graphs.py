@@ -38,6 +38,8 @@ def graph_named(rig: Rig, name: str) -> Graph:
 
 
 EVERY = [graph.name for graph in make_rig(Shape(exact_greedy=False)).manifest.graphs]
+FUSED = Shape(draft_fused=True)
+FUSED_DRAFTS = [graph.name for graph in make_rig(FUSED).manifest.graphs if graph.kind.startswith("draft")]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -204,3 +206,61 @@ def test_a_prefill_bucket_may_fill_or_pass_the_context(tokens: int, context: int
     assert len(set(inputs["slot_mapping"][fits].tolist())) == int(fits.sum())
     check, relative = check_graph(graph, rig.manifest, rig.backend, rig.backend)
     assert (check.tokens_equal, relative) == (True, 0)
+
+
+# Fused drafts
+
+
+@pytest.mark.parametrize("name", FUSED_DRAFTS)
+def test_a_right_fused_draft_has_no_error(name: str) -> None:
+    rig = make_rig(FUSED)
+    check, relative = check_graph(graph_named(rig, name), rig.manifest, rig.backend, rig.backend)
+    assert (check.max_abs_error, check.tokens_equal, relative) == (0.0, True, 0.0)
+
+
+@pytest.mark.parametrize("name", FUSED_DRAFTS)
+@pytest.mark.parametrize("weight", ["fc.weight", "self_attn.qkv_proj.weight", "lm_head.weight"])
+def test_a_fused_draft_with_a_wrong_weight_is_seen(weight: str, name: str) -> None:
+    rig = make_rig(FUSED)
+    wrong = with_weight(rig, "draft", weight, lambda tensor: tensor.roll(1, 0))
+    check, relative = check_graph(graph_named(rig, name), rig.manifest, wrong, rig.backend)
+    assert not check.tokens_equal or relative > 10 * LIMIT
+
+
+@pytest.mark.parametrize("column", [0, 2, 4, 5, 6])
+def test_any_wrong_step_token_is_seen(column: int) -> None:
+    """Of four accepted tokens, which are handed on, and of three drafts."""
+    rig = make_rig(FUSED)
+
+    def fault(unit: Unit, scope: str, inputs: list[Tensor], outputs: list[Tensor]) -> list[Tensor]:
+        outputs[0][-1, column] = (outputs[0][-1, column] + 1) % 64
+        return outputs
+
+    graph = graph_named(rig, "draft_fused.r4.c64")
+    check, _ = check_graph(graph, rig.manifest, Faulty(rig.backend, fault), rig.backend)
+    assert not check.tokens_equal
+
+
+@pytest.mark.parametrize("name", FUSED_DRAFTS)
+def test_after_a_near_tie_the_rest_of_a_chain_is_still_judged(name: str) -> None:
+    """A head whose rows all come in pairs ties everywhere; the compiled draft takes the other of each pair."""
+    rig = make_rig(FUSED)
+
+    def pairs(tensor: Tensor) -> Tensor:
+        return tensor.repeat_interleave(2, 0)[: len(tensor)]
+
+    tied = with_weight(rig, "draft", "lm_head.weight", pairs)
+
+    def lowest_bit_off(tensor: Tensor) -> Tensor:
+        # Odd rows a little larger: every choice becomes the pair's other, by less than the dtype tells apart
+        scale = torch.ones(len(tensor), 1)
+        scale[1::2] += 2 * torch.finfo(tensor.dtype).eps
+        return pairs(tensor) * scale
+
+    other = with_weight(rig, "draft", "lm_head.weight", lowest_bit_off)
+    check, relative = check_graph(graph_named(rig, name), rig.manifest, other, tied)
+    assert check.tokens_equal
+    assert relative < LIMIT
+    wrong = with_weight(rig, "draft", "fc.weight", lambda tensor: tensor.roll(1, 0))
+    _, relative = check_graph(graph_named(rig, name), rig.manifest, wrong, tied)
+    assert relative > 10 * LIMIT
