@@ -45,8 +45,16 @@ def plan_lines(plan: Plan, backend: BuildBackend) -> Iterator[str]:
     estimate = plan_json(plan, backend)["estimates"]
     yield (
         f"Estimated: weights {estimate['weights_bytes'] / 1e6:.0f} MB, KV pool {estimate['kv_bytes'] / 1e6:.0f} MB "
-        f"({sizes.num_blocks} blocks of {sizes.block_size}), compiling {estimate['compile_core_seconds']} core-seconds"
+        f"({sizes.num_blocks} blocks of {sizes.block_size}){_each(estimate, sizes.ranks)}, "
+        f"compiling {estimate['compile_core_seconds']} core-seconds"
     )
+
+
+def _each(estimate: dict[str, Any], ranks: int) -> str:
+    """What one of several ranks holds of both."""
+    if ranks == 1:
+        return ""
+    return f" over {ranks} ranks, {(estimate['weights_bytes'] + estimate['kv_bytes']) / ranks / 1e9:.1f} GB each"
 
 
 def draft_lines(config: DraftConfig) -> Iterator[str]:

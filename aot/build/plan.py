@@ -89,8 +89,7 @@ def weight_bytes(models: Models, dtype: str) -> int:
 
 
 def kv_bytes(sizes: Geometry) -> int:
-    """Bytes of the whole KV pool, target and draft layers."""
+    """Bytes of the whole KV pool, target and draft layers, on all ranks together."""
     element = 4 if sizes.dtype == "float32" else 2
-    per_token = 2 * sizes.target.num_layers * sizes.target.num_kv_heads * sizes.target.head_dim
-    per_token += 2 * sizes.draft.num_layers * sizes.draft.num_kv_heads * sizes.draft.head_dim
-    return per_token * sizes.num_blocks * sizes.block_size * element
+    per_token = sum(2 * group.layers * group.kv_heads * group.head_dim for group in sizes.kv_groups())
+    return sizes.ranks * per_token * sizes.num_blocks * sizes.block_size * element

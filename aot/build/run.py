@@ -211,7 +211,7 @@ def _compile(
     problems: list[Eagle3Error] = [
         result.problem
         or CompileError(
-            f"Unit {result.name} of {graphs_of(plan, result.name)} failed to compile",
+            f"{graphs_of(plan, result.name)} failed to compile",
             expected="exit code 0",
             found=f"exit code {result.exit_code}",
             repair=f"read {result.log}" + (", and free memory or pass --jobs 1" if result.exit_code == -9 else ""),
@@ -225,10 +225,12 @@ def _compile(
 
 
 def graphs_of(plan: Plan, unit: str) -> str:
-    """The graphs that call `unit`, in words."""
+    """A unit and the graphs that call it, in words."""
     graphs = [graph.name for graph in plan.table.graphs if any(call.unit == unit for call in graph.calls)]
-    first, *more = graphs or [unit]  # a unit that is a whole graph has its name
-    return f"graph {first}" + (f" and {len(more)} more" if more else "")
+    if not graphs:  # the unit is a whole graph
+        return f"Graph {unit}"
+    first, *more = graphs
+    return f"Unit {unit} of graph {first}" + (f" and {len(more)} more" if more else "")
 
 
 def _stage(

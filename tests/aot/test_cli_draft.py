@@ -81,7 +81,7 @@ def test_a_build_says_what_it_takes_for_granted() -> None:
     plain = rig_of_variant("specforge")
     draft = replace(rig_of_variant("rope yarn").draft, max_position_embeddings=16)
     plan = SimpleNamespace(
-        models=SimpleNamespace(draft=draft, target=plain.target), config=SimpleNamespace(max_model_len=64)
+        models=SimpleNamespace(draft=draft, target=plain.target, notes=()), config=SimpleNamespace(max_model_len=64)
     )
     assert notices(plan, SimpleNamespace(notices=list)) == [
         "the draft's config names no auxiliary layers; taken by default: inputs of layers 2, 4, 5",

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import aot
 from aot.backends.aoti.backend import code_of
 from aot.backends.neuron.chain import RANK, ChainSpec, chain
-from aot.backends.neuron.compiler import Compiler, missing
+from aot.backends.neuron.compiler import Compiler, missing, placeholders
 from aot.backends.neuron.environment import LoweringPython, worker_environment
 from aot.backends.neuron.flags import arguments
 from aot.backends.neuron.hlo.lint import findings
 from aot.backends.neuron.hlo.passes import Lowered, canonical, noted_from_json
 from aot.backends.neuron.neff import RECORD, command_record
-from aot.build.sharding import is_sharded, shard
 from runtime.bundle.errors import CompileError, Eagle3Error, ErrorGroup
 from runtime.bundle.interface import Parameter, Result
 from runtime.bundle.manifest import Call, Constant, Graph, Requires, Unit
@@ -106,14 +105,17 @@ class NeuronBackend:
         return Requires(BACKEND, self.target, "", "linux", (), "", False, ranks=self.ranks, lnc=self.lnc)
 
     def notices(self) -> list[str]:
+        """Whether NEFFs will be made, and which packages hold a name of AWS's and nothing else."""
+        held = [f"{error.sentence().rstrip('.')}; {error.repair}" for error in placeholders()]
         if self.compiler is None:
-            error = missing()
+            why = missing().sentence().rstrip(".")
             return [
-                f"{error.sentence().rstrip('.')}; the build ends with state lowered and its NEFFs are made elsewhere"
+                *held,
+                f"{why}; the build ends with state lowered, and eagle3-build finish makes the NEFFs elsewhere",
             ]
         if self.compiler.stand_in:
-            return ["this neuronx-cc is a stand-in for tests: no device can run what it makes"]
-        return []
+            return [*held, "this neuronx-cc is a stand-in for tests: no device can run what it makes"]
+        return held
 
     def unit_seconds(self, spec: ChainSpec) -> float:
         """Measured on the machine of README's table: two seconds for imports, then by the number of calls."""
@@ -174,6 +176,8 @@ class NeuronBackend:
         return tuple(f"{SHARD}.{rank}" for rank in range(self.ranks)) if layout == SHARD else (layout,)
 
     def arrange(self, scope: str, name: str, layout: str, weight: Tensor) -> Tensor:
+        from aot.build.sharding import shard
+
         if not layout.startswith(f"{SHARD}."):
             return weight
         part: Tensor = shard(scope, name, weight, int(layout.removeprefix(f"{SHARD}.")), self.sizes)
@@ -230,6 +234,8 @@ def _with_sharding(parameter: Parameter, ranks: int) -> Parameter:
     if ranks == 1:
         return parameter
     if parameter.role == "weight":
+        from aot.build.sharding import is_sharded
+
         scope, name = split_name(parameter.name)
         return replace(parameter, sharded=is_sharded(scope, name))
     return replace(parameter, sharded=parameter.role in ("kv", "rank"))

@@ -87,7 +87,7 @@ def lower(chain: ChainSpec) -> tuple[bytes, Noted]:
     Raises:
         RuntimeError: an operator was lowered to something that depends on a value that nobody knows.
     """
-    import _XLAC
+    import torch_xla
 
     register_collectives()
     made = Placeholders()
@@ -102,7 +102,7 @@ def lower(chain: ChainSpec) -> tuple[bytes, Noted]:
         values |= dict(zip(call.outputs, outputs, strict=True))
         values |= {call.inputs[position]: tensor for position, tensor in written.items()}
     noted = Noted(results=[spec.name for spec in chain.outputs] + [pool.name for pool in chain.pools])
-    context = _XLAC.lowering.LoweringContext()
+    context = torch_xla._XLAC.lowering.LoweringContext()
     context.build([values[name] for name in noted.results] + [operand for operand, *_ in made.collectives])
     number = context.tensor_parameter_id
     for name, (tensor, role) in made.named.items():

@@ -12,9 +12,13 @@ from safetensors import safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
+from aot.backends.aoti.backend import AotiBackend
 from aot.backends.aoti.packing import apply
+from aot.backends.aoti.toolchain import Toolchain
 from aot.build.store import ALIGNMENT, WeightStore, aligned, digest, wanted_layouts
 from runtime.bundle.manifest import Call, Constant, Unit, WeightRef
+
+BACKEND = AotiBackend(Toolchain("g++", "g++ 12", "x86-64-v3", (), "packed", "2.13.0"))
 
 
 def stored(folder: Path, reference: WeightRef) -> Tensor:
@@ -26,7 +30,7 @@ def stored(folder: Path, reference: WeightRef) -> Tensor:
 def test_equal_content_is_stored_once_whatever_scope_names_it(tmp_path: Path) -> None:
     embedding = torch.randn(32, 16)
     wanted = {f"{scope}.w": {"plain"} for scope in ("target.embed", "target.head", "draft")}
-    store = WeightStore(tmp_path / "weights", wanted)
+    store = WeightStore(tmp_path / "weights", wanted, BACKEND)
     for scope in ("target.embed", "target.head", "draft"):
         store.add(scope, {"w": embedding.clone()})
     references = [store.references[name]["plain"] for name in wanted]
@@ -37,7 +41,7 @@ def test_equal_content_is_stored_once_whatever_scope_names_it(tmp_path: Path) ->
 
 
 def test_equal_content_in_one_scope_is_stored_once(tmp_path: Path) -> None:
-    store = WeightStore(tmp_path / "weights", {"s.a": {"plain"}, "s.b": {"plain"}})
+    store = WeightStore(tmp_path / "weights", {"s.a": {"plain"}, "s.b": {"plain"}}, BACKEND)
     store.add("s", {"a": torch.ones(8), "b": torch.ones(8)})
     assert store.references["s.a"] == store.references["s.b"]
     (file,) = (tmp_path / "weights").iterdir()
@@ -53,7 +57,7 @@ def test_bytes_that_are_equal_under_another_dtype_or_shape_are_another_content()
 
 
 def test_only_wanted_weights_are_stored_each_in_every_wanted_layout(tmp_path: Path) -> None:
-    store = WeightStore(tmp_path / "weights", {"s.used": {"plain", "block32_pair2"}})
+    store = WeightStore(tmp_path / "weights", {"s.used": {"plain", "block32_pair2"}}, BACKEND)
     used = torch.randn(40, 16).to(torch.bfloat16)
     store.add("s", {"used": used, "unused": torch.randn(3)})
     assert set(store.references) == {"s.used"}
@@ -70,7 +74,7 @@ def test_the_layouts_that_are_wanted_come_from_the_calls() -> None:
 
     units = {"layer": unit("layer", "plain"), "packed": unit("packed", "block32"), "idle": unit("idle", "block16")}
     calls = [Call("layer", "l.0", (), ()), Call("packed", "l.0", (), ()), Call("layer", "l.1", (), ())]
-    assert wanted_layouts(calls, units) == {
+    assert wanted_layouts(calls, units, BACKEND) == {
         "l.0.proj.weight": {"plain", "block32"},
         "l.0.norm": {"plain"},
         "l.1.proj.weight": {"plain"},
