@@ -20,6 +20,7 @@ import click
 from runtime.bench.command import bench
 from runtime.bundle.errors import Eagle3Error, UsageError, render
 from runtime.bundle.threads import bound_spinning
+from runtime.export import export_config
 
 if TYPE_CHECKING:
     from runtime.prompts import Prompt
@@ -34,7 +35,9 @@ Examples:
   eagle3-run --bundle artifacts/smollm2-135m --raw --prompt "Once upon a time" --max-tokens 40
   eagle3-run --bundle artifacts/smollm2-135m --prompts prompts.jsonl --json > answers.jsonl
   eagle3-run --bundle artifacts/smollm2-135m --check
+  eagle3-run --bundle artifacts/smollm2-135m-neuron --device sim --prompt "Why is the sky blue?"
   eagle3-run bench --bundle artifacts/smollm2-135m --prompts eval.jsonl
+  eagle3-run export-config --for vllm --bundle artifacts/llama8b
 
 \b
 Lines of a prompts file:
@@ -81,6 +84,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
     is_flag=True,
     help="Compare speculation with plain decoding, on built-in prompts or yours; exit 1 on any difference.",
 )
+@click.option("--device", type=click.Choice(["sim"]), help="sim: run a Neuron bundle's graphs on this CPU.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each prompt.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @click.pass_context
@@ -95,6 +99,7 @@ def command(
     ignore_eos: bool,
     stats: bool,
     check: bool,
+    device: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -131,6 +136,7 @@ def command(
             stats=stats,
             as_json=as_json,
             quiet=quiet,
+            device=device,
         ),
     )
     if check:
@@ -141,6 +147,7 @@ def command(
 
 
 command.add_command(bench)
+command.add_command(export_config)
 
 
 def _refuse_options_before(context: click.Context, subcommand: str) -> None:

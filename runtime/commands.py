@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from runtime.bundle.errors import UsageError
-from runtime.bundle.open import MANIFEST, Bundle, open_bundle
+from runtime.bundle.open import MANIFEST, SIMULATOR, Bundle, open_bundle
 from runtime.chat import HELP, Chat
 from runtime.check import DEFAULT_MAX_TOKENS as CHECK_MAX_TOKENS
 from runtime.check import builtin_prompts, compare
@@ -35,7 +35,7 @@ NO_TOKENIZER = 'give ids with --prompts FILE.jsonl, in lines like {"prompt_token
 
 @dataclass(frozen=True)
 class Options:
-    """The options that every command shares; `max_tokens` is None where it was not given."""
+    """The options that every command shares; `max_tokens` and `device` are None where they were not given."""
 
     raw: bool = False
     max_tokens: int | None = None
@@ -44,6 +44,7 @@ class Options:
     stats: bool = False
     as_json: bool = False
     quiet: bool = False
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Session:
         from runtime.engine import Engine
 
         started = time.perf_counter()
-        engine: TokenEngine = Engine.load(self.bundle, speculation=speculation)
+        engine: TokenEngine = Engine.load(self.bundle, speculation=speculation, device=self.options.device)
         how = "" if speculation else " for plain decoding"
         self.progress(f"Loaded {self.bundle.manifest.name}{how} in {time.perf_counter() - started:.1f} s.")
         return engine
@@ -88,9 +89,12 @@ def open_session(path: Path, options: Options) -> Session:
     # A misspelt path is told at once: the process could not end before that import does.
     if (path / MANIFEST).is_file():
         threading.Thread(target=_import_torch, name="import torch").start()
-    bundle = open_bundle(path)
+    bundle = open_bundle(path, device=options.device)
     folder = bundle.root / "tokenizer"
-    return Session(bundle, Tokenizer.load(folder) if has_tokenizer(folder) else None, options)
+    session = Session(bundle, Tokenizer.load(folder) if has_tokenizer(folder) else None, options)
+    if options.device == SIMULATOR:
+        session.progress("Running the graphs on this CPU: what they compute, not how fast a device computes it.")
+    return session
 
 
 def _import_torch() -> None:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.bundle.errors import Eagle3Error, ErrorGroup, IntegrityError
+from runtime.bundle.errors import Eagle3Error, ErrorGroup, IntegrityError, UsageError
 from runtime.bundle.host import check_host
 from runtime.bundle.manifest import FORMAT_VERSION, FileEntry, Manifest, loads
 from runtime.bundle.paths import inside
@@ -34,33 +34,54 @@ class Bundle:
     manifest: Manifest
 
 
-def open_bundle(path: Path, *, verify: bool = True, host: bool = True) -> Bundle:
+SIMULATOR = "sim"
+
+
+def open_bundle(path: Path, *, verify: bool = True, host: bool = True, device: str | None = None) -> Bundle:
     """Read and verify the bundle in folder `path`.
 
     Args:
         path: the folder that holds manifest.json.
         verify: compare every file's sha256; False compares sizes only.
         host: also check that this machine can run it.
+        device: "sim" to open a Neuron bundle for the simulator: its NEFFs may be missing, and any machine will do.
 
     Raises:
-        IntegrityError: there is no readable manifest, or files are missing, changed or unsafe (exit code 5).
+        UsageError: the simulator cannot run this bundle.
+        IntegrityError: there is no readable manifest, files are missing, changed or unsafe, or the bundle holds graphs
+            alone (exit code 5).
         HostError: the machine lacks what the bundle requires (exit code 4).
     """
     manifest = read_manifest(path)
     problems = file_problems(path, manifest, verify=verify)
     if problems:
         raise ErrorGroup(f"The bundle {path.absolute().name} is damaged", problems)
-    if manifest.state != "ready":
+    if device == SIMULATOR and manifest.requires.backend != "neuron":
+        raise UsageError(
+            f"The simulator does not run {path.absolute().name}",
+            expected="a Neuron bundle, whose graphs it runs from their HLO",
+            found=f"one for the backend {manifest.requires.backend}",
+            repair="leave --device out",
+        )
+    if manifest.state != "ready" and device != SIMULATOR:
         raise IntegrityError(
-            f"The bundle {path.name} is not finished",
+            f"The bundle {path.absolute().name} is not finished",
             expected="state ready",
             found=f"state {manifest.state}",
-            repair=f"run eagle3-build finish --bundle {path} on a machine that has the device compiler",
+            repair=f"run eagle3-build finish --bundle {path} on a machine that has neuronx-cc, or add --device sim to "
+            "run its graphs on this CPU",
+        )
+    if not manifest.weights and manifest.units:
+        raise IntegrityError(
+            f"The bundle {path.absolute().name} holds graphs alone",
+            expected="the weights of both models",
+            found="none",
+            repair="run the eagle3-build command that built it where both models are: its graphs come from the cache",
         )
     problems = reference_problems(manifest)
     if problems:
         raise ErrorGroup(f"The manifest of {path.absolute().name} contradicts itself", problems)
-    if host:
+    if host and device != SIMULATOR:
         check_host(manifest.requires)
     return Bundle(path, manifest)
 
