@@ -124,6 +124,11 @@ def build(
             f"Built {len(result.manifest.graphs)} graphs in {result.seconds:.0f} s: "
             f"{result.compiled} units compiled, {result.cached} from cache"
         )
+    if result.manifest.state == "lowered":
+        reporter.say(
+            "Its graphs are lowered and checked; where neuronx-cc is, this makes the NEFFs: "
+            f"eagle3-build finish --bundle {result.output}"
+        )
     click.echo(str(result.output))
 
 
