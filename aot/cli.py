@@ -261,7 +261,7 @@ def _inspect_bundle(bundle: Path, as_json: bool, no_verify: bool) -> None:
     if as_json:
         click.echo(manifest.dumps(), nl=False)
     else:
-        for line in bundle_lines(manifest):
+        for line in bundle_lines(manifest, str(bundle)):
             click.echo(line)
     if problems:
         raise ErrorGroup(f"The bundle {bundle.name} is damaged", problems)

@@ -10,6 +10,7 @@ from aot.backends.protocol import BuildBackend
 from aot.build.plan import Plan, kv_bytes, weight_bytes
 from aot.checkpoint.draft import DraftConfig
 from runtime.bundle.manifest import Manifest
+from runtime.bundle.neff import Neff
 
 if TYPE_CHECKING:
     from aot.verify.probe import Meaning
@@ -91,8 +92,8 @@ def meaning_json(meaning: Meaning) -> dict[str, Any]:
     }
 
 
-def bundle_lines(manifest: Manifest) -> Iterator[str]:
-    """A bundle for people."""
+def bundle_lines(manifest: Manifest, path: str = "DIR") -> Iterator[str]:
+    """A bundle for people; `path` is its folder as the user named it."""
     total = sum(entry.size for entry in manifest.files.values())
     promise = manifest.exactness
     across = " and ".join(promise.bitwise_across) or "no bucket axis"
@@ -108,8 +109,37 @@ def bundle_lines(manifest: Manifest) -> Iterator[str]:
     if d2t := manifest.draft.config.get("d2t_sha256"):
         yield f"  d2t      {d2t[:16]}, head {manifest.draft.config['lm_head_sha256'][:16]}"
     yield f"  promise  {promise.lossless}; {promise.scripted_patterns} scripted patterns; bits kept across {across}"
-    needs = " ".join(manifest.requires.cpu_features) or "any CPU"
-    yield f"  requires {manifest.requires.machine} {manifest.requires.system}, torch {manifest.requires.torch}, {needs}"
+    if manifest.requires.backend == "neuron":
+        yield from _neuron_lines(manifest, path)
+    else:
+        yield _requires_line(manifest)
     for graph in manifest.graphs:
         error = f"max error {graph.check.max_abs_error:.2g}" if graph.check else "not checked"
         yield f"  graph    {graph.name:<26} {len(graph.calls):>3} calls  {error}"
+
+
+def _requires_line(manifest: Manifest) -> str:
+    needs = " ".join(manifest.requires.cpu_features) or "any CPU"
+    return (
+        f"  requires {manifest.requires.machine} {manifest.requires.system}, torch {manifest.requires.torch}, {needs}"
+    )
+
+
+def _neuron_lines(manifest: Manifest, path: str) -> Iterator[str]:
+    requires = manifest.requires
+    yield f"  requires {requires.device} {requires.system}, lnc {requires.lnc}, ranks {requires.ranks}"
+    yield f"  weights  {len(manifest.weights) or 'none: graphs alone'}"
+    if manifest.state == "lowered":
+        yield f"  compiler not compiled: eagle3-build finish --bundle {path}"
+    else:
+        tools = ", ".join(f"{name} {value}" for name, value in sorted(manifest.toolchain.items()) if "neuronx" in name)
+        yield f"  compiler {tools or 'not recorded'}"
+    for unit in manifest.units:
+        if unit.neff is not None:
+            yield _neff_line(unit.name, unit.neff)
+
+
+def _neff_line(name: str, neff: Neff) -> str:
+    mark = ", a stand-in that no device can run" if neff.stand_in else ""
+    lnc = neff.lnc or "not recorded"
+    return f"  neff     {name:<26} version {neff.version}, features {neff.feature_bits:#x}, lnc {lnc}{mark}"

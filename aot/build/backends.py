@@ -44,4 +44,5 @@ def _neuron(config: BuildConfig, chosen: NeuronBackend, models: Models) -> Build
         ranks=config.tensor_parallel_size,
         sizes=geometry(config, models.target, models.draft),
         compiler=compiler.find(),
+        extra=chosen.compiler_args,
     )

@@ -147,6 +147,11 @@ class NeuronBackend(_Section):
         description="A Python that has torch-xla, where this one has not.",
         examples=["neuron-venv/bin/python"],
     )
+    compiler_args: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Further arguments for neuronx-cc, after those that the build sets.",
+        examples=[["--verbose=35"]],
+    )
 
 
 class Buckets(_Section):

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from aot.backends.neuron.flags import check_extra
 from aot.config.defaults import MOST_TOKENS, least_context, verify_rows
-from aot.config.fields import BuildConfig
+from aot.config.fields import BuildConfig, NeuronBackend
 from aot.config.problems import Problem, show
 from runtime.bundle.errors import ConfigError
 
@@ -25,6 +26,7 @@ def cross_problems(config: BuildConfig) -> list[Problem]:
     return [
         *_models(config),
         *_sharding(config),
+        *_compiler_args(config),
         *_lengths(config),
         *_num_seqs(config),
         *_prefill_tokens(config),
@@ -79,6 +81,17 @@ def _unnamed(key: str, instead: str, example: str) -> Problem:
         expected=f"{key} or {instead}",
         repair=f"add {key}: and a hub id ({example}), a folder or a file",
     )
+
+
+def _compiler_args(config: BuildConfig) -> list[Problem]:
+    if not isinstance(config.backend, NeuronBackend):
+        return []
+    try:
+        check_extra(config.backend.compiler_args)
+    except ConfigError as error:
+        found = f"{error.found} in backend.compiler_args"
+        return [Problem(("backend.compiler_args",), error.what, error.expected, found, error.repair)]
+    return []
 
 
 def _sharding(config: BuildConfig) -> list[Problem]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from runtime.bundle.errors import Eagle3Error, IntegrityError
 from runtime.bundle.manifest import Graph, Manifest
+from runtime.bundle.tables import table_problems
 
 
 def reference_problems(manifest: Manifest) -> list[Eagle3Error]:
@@ -29,7 +30,7 @@ def reference_problems(manifest: Manifest) -> list[Eagle3Error]:
     units = {unit.name for unit in manifest.units}
     for graph in manifest.graphs:
         problems += _graph_problems(graph, units)
-    return problems
+    return problems + table_problems(manifest)
 
 
 def _graph_problems(graph: Graph, units: set[str]) -> Iterator[Eagle3Error]:

@@ -167,3 +167,14 @@ def test_max_model_len_over_the_model_s_names_both_numbers(tmp_path: Path) -> No
         "error: max_model_len is larger than max_position_embeddings of model: expected at most 8200, found 16384.",
         "hint: set max_model_len: 8192",
     ]
+
+
+def test_compiler_arguments_of_the_user_s_own_are_taken() -> None:
+    assert sentences(backend={"name": "neuron", "compiler_args": ["--verbose=35"]}) == []
+
+
+def test_compiler_arguments_may_not_undo_the_build_s() -> None:
+    sentence, hint = sentences(backend={"name": "neuron", "compiler_args": ["--verbose=35", "--target=trn1"]})
+    assert sentence.startswith("error: A compiler argument is one that the build sets itself: expected arguments other")
+    assert sentence.endswith("found --target=trn1 in backend.compiler_args.")
+    assert "remove it" in hint
