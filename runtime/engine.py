@@ -294,6 +294,10 @@ class Engine:
                 )
         return outputs
 
+    def close(self) -> None:
+        """Give a device's memory back, for a process that goes on without this engine."""
+        self.graphs.close()
+
     def report(self) -> dict[str, object]:
         """What --stats prints, see `runtime.report`."""
         return report(self)

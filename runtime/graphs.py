@@ -38,6 +38,7 @@ class GraphSet:
         self.num_blocks = num_blocks or self.manifest.kv_cache.num_blocks
         self.weights = Weights(bundle)
         backend = backend or backend_for(bundle, self.weights, device)
+        self._backend = backend
         self.pools: Mapping[str, Tensor] = backend.pools(self.manifest.kv_cache, self.num_blocks)
         units = {unit.name: unit for unit in self.manifest.units}
         self._graphs: dict[tuple[GraphKind, int, int], LoadedGraph] = {}
@@ -67,6 +68,12 @@ class GraphSet:
                             found="none in the manifest",
                             repair="rebuild the bundle with eagle3-build",
                         )
+
+    def close(self) -> None:
+        """Give a device's memory back; the graphs cannot run after it. Backends in host memory have nothing to do."""
+        close = getattr(self._backend, "close", None)
+        if close is not None:
+            close()
 
     @property
     def loaded(self) -> Mapping[tuple[GraphKind, int, int], LoadedGraph]:

@@ -169,7 +169,7 @@ def checked(
         if index and _model(reference, name) != _model(reference, order[index - 1]):
             sim.forget_weights()
         absolute, relative, tokens = compare(reference.graphs[name], units[name], reference, sim, pools)
-        sim.close(units[name])
+        sim.forget(units[name])
         found[name] = (Check(f"eager PyTorch, {what}", round(absolute, 9), tokens), relative)
         say(name)
     return found

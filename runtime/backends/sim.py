@@ -75,12 +75,12 @@ class SimBackend:
         """One pool, zeroed."""
         return SimPool(self._xla, parameter)
 
-    def close(self, unit: Unit) -> None:
-        """Forget an opened unit, and with it its program's memory."""
+    def forget(self, unit: Unit) -> None:
+        """Let go of an opened unit, and with it of its program's memory."""
         self._opened.pop(unit.name, None)
 
     def forget_weights(self) -> None:
-        """Let go of all weights; units that are open keep theirs until they are closed."""
+        """Let go of all weights; units that are open keep theirs."""
         self._held.clear()
 
     def _load(self, unit: Unit) -> Run:

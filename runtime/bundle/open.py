@@ -63,6 +63,13 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True, device: s
             found=f"one for the backend {manifest.requires.backend}",
             repair="leave --device out",
         )
+    if not manifest.weights and manifest.units:
+        raise IntegrityError(
+            f"The bundle {path.absolute().name} holds graphs alone",
+            expected="the weights of both models",
+            found="none",
+            repair="run the eagle3-build command that built it where both models are: its graphs come from the cache",
+        )
     if manifest.state != "ready" and device != SIMULATOR:
         raise IntegrityError(
             f"The bundle {path.absolute().name} is not finished",
@@ -70,13 +77,6 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True, device: s
             found=f"state {manifest.state}",
             repair=f"run eagle3-build finish --bundle {path} on a machine that has neuronx-cc, or add --device sim to "
             "run its graphs on this CPU",
-        )
-    if not manifest.weights and manifest.units:
-        raise IntegrityError(
-            f"The bundle {path.absolute().name} holds graphs alone",
-            expected="the weights of both models",
-            found="none",
-            repair="run the eagle3-build command that built it where both models are: its graphs come from the cache",
         )
     problems = reference_problems(manifest)
     if problems:

@@ -172,7 +172,8 @@ def test_a_bundle_that_is_lowered_only(bundle: Path, reseal: Reseal) -> None:
     reseal(lambda data: data.update(state="lowered"))
     error = refusal(bundle)
     assert error.sentence().endswith(": expected state ready, found state lowered.")
-    assert "eagle3-build finish --bundle" in error.repair and "--device sim" in error.repair
+    assert "eagle3-build finish --bundle" in error.repair
+    assert "--device sim" in error.repair
     assert read_manifest(bundle).state == "lowered"
 
 
