@@ -32,7 +32,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rig]:
     def install(shape: Shape = Shape()) -> Rig:  # noqa: B008 - frozen
         rig = make_rig(shape)
         monkeypatch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: rig.backend)
-        monkeypatch.setattr(commands, "open_bundle", lambda path: rig.bundle)
+        monkeypatch.setattr(commands, "open_bundle", lambda path, device=None: rig.bundle)
         return rig
 
     return install
