@@ -71,17 +71,17 @@ def find_python(named: Path | None, base: Path) -> LoweringPython:
 
 
 def _checked(executable: str, what: str) -> LoweringPython:
+    # Absolute, but not resolved: a virtual environment's interpreter is a link that must be called as it is
+    executable = os.path.abspath(executable)
     found = _versions(executable)
-    if not found.get("torch-xla") or not found.get("torch"):
-        missing = "torch-xla" if found else "no Python at all"
+    missing = [name for name in ("torch", "torch-xla") if not found.get(name)]
+    if missing:
         raise HostError(
             f"{what} cannot lower graphs for Neuron",
             expected="torch and torch-xla in it",
-            found=f"no {missing}" if found else missing,
+            found=f"no {' and no '.join(missing)}" if found else "no Python at all",
             repair=REPAIR,
         )
-    # Absolute, but not resolved: a virtual environment's interpreter is a link that must be called as it is
-    executable = os.path.abspath(executable)
     return LoweringPython(executable, found["python"], found["torch"], found["torch-xla"])
 
 

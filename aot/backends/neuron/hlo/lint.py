@@ -117,6 +117,7 @@ def _tables(module: Any, parameters: Sequence[Parameter], results: Sequence[Resu
         found = f"{len(by_number)} parameters and {len(root.operand_ids)} results"
         yield Finding("main", "tuple", f"{found}, where {len(parameters)} and {len(results)} are listed")
         return
+    by_id = {i.id: i for i in computation.instructions}
     for number, parameter in enumerate(parameters):
         yield from _listed(by_number[number], parameter, {"neff_input_names": parameter.neff_name})
     names = ",".join(result.neff_name for result in results)
@@ -125,6 +126,8 @@ def _tables(module: Any, parameters: Sequence[Parameter], results: Sequence[Resu
     raw = {i.id for i in by_number.values()}
     aliases = {tuple(e.output_shape_index): e for e in module.input_output_alias.entries}
     for position, (operand, result) in enumerate(zip(root.operand_ids, results, strict=True)):
+        if said := _otherwise("result", by_id[operand], result):
+            yield Finding(root.name, "tuple", said)
         if operand in raw:
             yield Finding(root.name, "tuple", f"result {result.name} is a parameter, not a copy of one")
         entry = aliases.pop((position,), None)
@@ -142,11 +145,15 @@ def _tables(module: Any, parameters: Sequence[Parameter], results: Sequence[Resu
 
 
 def _listed(instruction: Any, parameter: Parameter, attributes: dict[str, str]) -> Iterator[Finding]:
-    shape = (proto.dtype_of(instruction.shape), tuple(instruction.shape.dimensions))
-    if shape != (parameter.dtype, parameter.shape):
-        said = (
-            f"parameter {parameter.name} is {shape[0]} {list(shape[1])}, not {parameter.dtype} {list(parameter.shape)}"
-        )
+    if said := _otherwise("parameter", instruction, parameter):
         yield Finding(instruction.name, "parameter", said)
     if {a.key: a.value for a in instruction.frontend_attributes.map} != attributes:
         yield Finding(instruction.name, "parameter", f"parameter {parameter.name} without its name for the device")
+
+
+def _otherwise(what: str, instruction: Any, listed: Parameter | Result) -> str:
+    """That an instruction has another dtype or shape than the manifest's table lists."""
+    dtype, shape = proto.dtype_of(instruction.shape), tuple(instruction.shape.dimensions)
+    if (dtype, shape) == (listed.dtype, listed.shape):
+        return ""
+    return f"{what} {listed.name} is {dtype} {list(shape)}, not {listed.dtype} {list(listed.shape)}"

@@ -37,6 +37,17 @@ class Editor:
         """Parameter instructions by their number."""
         return {i.parameter_number: i for i in self.instructions.values() if i.opcode == "parameter"}
 
+    def parameter(self, number: int) -> Any:
+        """The parameter of a number.
+
+        Raises:
+            ValueError: there is none.
+        """
+        found = self.parameters().get(number)
+        if found is None:
+            raise ValueError(f"no parameter {number}, though one was lowered")
+        return found
+
     def replace(self, old: int, new: int) -> None:
         """Let every user of `old` use `new`."""
         for instruction in self.instructions.values():
@@ -73,8 +84,7 @@ class Editor:
     def finish(self, keep: Iterable[int] = ()) -> None:
         """Write the edited instructions back, numbered and named anew, and drop computations that nothing calls."""
         order = self.ordered(keep)
-        called = {c for i in order for c in self.instructions[i].called_computation_ids}
-        others = [c for c in self.module.computations if c.id in called]
+        others = self._called(self.instructions[i] for i in order)
         numbers: dict[int, int] = {}
         for other in others:
             _renumber(list(other.instructions), numbers)
@@ -97,6 +107,17 @@ class Editor:
         self.module.entry_computation_id, self.module.entry_computation_name = last.id, last.name
         self.module.id = 0
 
+    def _called(self, instructions: Iterable[Any]) -> list[Any]:
+        """The computations that these call, and those that they call in turn, each behind what it calls."""
+        by_id = {c.id: c for c in self.module.computations}
+        found: dict[int, Any] = {}
+        for instruction in instructions:
+            for which in instruction.called_computation_ids:
+                if which not in found:
+                    found |= {c.id: c for c in self._called(by_id[which].instructions)}
+                    found[which] = by_id[which]
+        return list(found.values())
+
 
 def _renumber(instructions: list[Any], numbers: dict[int, int]) -> None:
     for instruction in instructions:
@@ -118,9 +139,12 @@ def set_literal(literal: Any, dtype: str, value: float | int) -> None:
     proto.set_shape(literal.shape, dtype, ())
     try:
         if dtype == "float32":
-            literal.f32s.append(value)
+            # protobuf would make infinity of a number that is too large
+            literal.f32s.extend(struct.unpack("<f", struct.pack("<f", value)))
         elif dtype == "int32":
-            literal.s32s.append(int(value))
+            if int(value) != value:
+                raise ValueError(f"{value} is no {dtype}")
+            literal.s32s.extend(struct.unpack("<i", struct.pack("<i", int(value))))
         elif dtype == "bool":
             literal.preds.append(bool(value))
         elif dtype == "float16":

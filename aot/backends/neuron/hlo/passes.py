@@ -66,7 +66,7 @@ def canonical(raw: bytes, noted: Noted, *, name: str, ranks: int, order: Sequenc
 
 def inline_scalars(editor: Editor, scalars: Sequence[tuple[int, float | int, str]]) -> None:
     """Give the parameters that stand for Python numbers their values."""
-    parameters = editor.parameters()
+    parameters = {number: editor.parameter(number) for number, *_ in scalars}
     for number, value, dtype in scalars:
         instruction = parameters[number]
         instruction.opcode = "constant"
@@ -76,15 +76,15 @@ def inline_scalars(editor: Editor, scalars: Sequence[tuple[int, float | int, str
 
 def splice_collectives(editor: Editor, noted: Noted, ranks: int) -> None:
     """Put the collectives where lowering left a result for their operand and a parameter for what they give."""
-    parameters = editor.parameters()
+    parameters = {number: editor.parameter(number) for number, *_ in noted.collectives}
     root = editor.instructions[editor.root]
-    operands = list(root.operand_ids)
     wanted = len(noted.results) + len(noted.collectives)
-    if root.opcode != "tuple" or len(operands) != wanted:
-        raise ValueError(f"a module with {len(operands)} results where {wanted} were lowered")
+    if root.opcode != "tuple" or len(root.operand_ids) != wanted:
+        raise ValueError(f"a module with {len(root.operand_ids)} results where {wanted} were lowered")
     adders: dict[str, int] = {}
     for index, (number, kind, dimension) in enumerate(noted.collectives):
-        stand_in, operand = parameters[number], operands[len(noted.results) + index]
+        # Read now: `replace` may have put an earlier collective there
+        stand_in, operand = parameters[number], root.operand_ids[len(noted.results) + index]
         dtype = proto.dtype_of(stand_in.shape)
         opcode = kind.replace("_", "-")
         made = editor.add(opcode, dtype, tuple(stand_in.shape.dimensions), [operand])
@@ -97,7 +97,6 @@ def splice_collectives(editor: Editor, noted: Noted, ranks: int) -> None:
         else:
             made.dimensions.append(dimension)
         editor.replace(stand_in.id, made.id)
-    # `replace` may have changed operands of the root, too
     results = list(root.operand_ids)[: len(noted.results)]
     root.operand_ids[:] = results
 
@@ -209,6 +208,8 @@ def _bind(editor: Editor, noted: Noted, name: str, order: Sequence[str]) -> Lowe
     module, root = editor.module, editor.instructions[editor.root]
     known = {parameter: (number, role) for number, parameter, role in noted.parameters}
     used, instructions = set(editor.ordered()), editor.parameters()
+    for number, _ in known.values():
+        editor.parameter(number)
     pools = {pool for pool, (_, role) in known.items() if role == "kv"}
     live = [p for p in order if p in known and instructions[known[p][0]].id in used]
     strangers = {i.name for i in instructions.values() if i.id in used} - {instructions[known[p][0]].name for p in live}
