@@ -171,7 +171,7 @@ def test_a_missing_or_misspelt_option_points_to_the_help_of_bench(bench: Bench) 
 
 def test_help_of_eagle3_run_names_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert "  bench  Measure a bundle, with and without speculation.\n" in capsys.readouterr().out
+    assert "  bench          Measure a bundle, with and without speculation.\n" in capsys.readouterr().out
 
 
 def test_help_of_bench_names_every_option(bench: Bench) -> None:

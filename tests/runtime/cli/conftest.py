@@ -142,7 +142,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     class Engine:
         @staticmethod
-        def load(bundle: object, speculation: bool = True) -> ScriptedEngine:
+        def load(bundle: object, speculation: bool = True, device: str | None = None) -> ScriptedEngine:
             script.loaded.append(speculation)
             script.largest_batch = 0
             return ScriptedEngine(script, speculation)
@@ -151,7 +151,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     module.Engine = Engine  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "runtime.engine", module)
 
-    def open_scripted_bundle(path: Path) -> types.SimpleNamespace:
+    def open_scripted_bundle(path: Path, device: str | None = None) -> types.SimpleNamespace:
         limits = types.SimpleNamespace(max_model_len=script.max_model_len, max_num_seqs=4)
         target = types.SimpleNamespace(vocab_size=257, eos_token_ids=(EOS,))
         return types.SimpleNamespace(
