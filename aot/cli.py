@@ -115,6 +115,10 @@ def build(
             "size_bytes": sum(entry.size for entry in result.manifest.files.values()),
             "lossless": result.manifest.exactness.lossless,
         }
+        if result.manifest.requires.backend == "neuron":
+            facts["compiler"] = result.manifest.toolchain.get("neuronx-cc")
+            facts["stand_in"] = result.manifest.toolchain.get("stand_in") == "yes"
+            facts["neffs_compiled"] = sum(not neff.cached for neff in result.neffs)
         click.echo(json.dumps(facts))
         return
     if result.unchanged:
@@ -124,6 +128,11 @@ def build(
             f"Built {len(result.manifest.graphs)} graphs in {result.seconds:.0f} s: "
             f"{result.compiled} units compiled, {result.cached} from cache"
         )
+    if result.neffs:
+        fresh = sum(not neff.cached for neff in result.neffs)
+        reporter.say(f"Made {len(result.neffs)} NEFFs: {fresh} compiled, {len(result.neffs) - fresh} from cache")
+    if result.manifest.toolchain.get("stand_in") == "yes":
+        reporter.say("note: its NEFFs come from a stand-in for neuronx-cc; no device can run them")
     if result.manifest.state == "lowered":
         reporter.say(
             "Its graphs are lowered and checked; where neuronx-cc is, this makes the NEFFs: "

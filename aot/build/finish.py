@@ -103,7 +103,7 @@ def finish_bundle(
             )
             listed = dataclasses.replace(finished.manifest, files=list_files(staging))
             sealed = write_manifest(staging, listed)
-            _add_to_record(staging, finished.results)
+            add_to_record(staging, finished.results)
             publish(staging, bundle)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -249,7 +249,7 @@ def _link(bundle: Path, manifest: Manifest, staging: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def _add_to_record(staging: Path, results: tuple[NeffResult, ...]) -> None:
+def add_to_record(staging: Path, results: tuple[NeffResult, ...]) -> None:
     """Say in build.json, outside the bundle's id, how long each graph took here."""
     file = staging / BUILD_RECORD
     try:

@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from aot.backends.neuron.backend import NeuronBackend
+from aot.backends.neuron.compiler import Compiler
+from aot.backends.neuron.neff import NeffResult
 from aot.backends.protocol import BuildBackend
 from aot.build.assemble import (
     BUILD_RECORD,
@@ -64,7 +66,7 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build did."""
+    """What a build did; `neffs` where it had neuronx-cc, one result for each graph."""
 
     output: Path
     manifest: Manifest
@@ -72,6 +74,7 @@ class BuildResult:
     cached: int
     seconds: float
     unchanged: bool
+    neffs: tuple[NeffResult, ...] = ()
 
 
 def builder_version() -> str:
@@ -128,7 +131,7 @@ def run_build(
     Raises:
         CompileError: units failed (each named with its log and exit code), or verification did; what compiled stays
             in the cache.
-        CacheMissError: `frozen`, and the cache lacks a unit.
+        CacheMissError: `frozen`, and the cache lacks a unit, or the NEFF of one.
         UsageError: something that is no bundle lies at `output`.
     """
     started = time.monotonic()
@@ -144,12 +147,19 @@ def run_build(
             found=", ".join(unit.spec.name for unit in plan.misses),
             repair="run the same command without --frozen once",
         )
+    if frozen and isinstance(backend, NeuronBackend) and (missing := backend.without_neff(plan.units, cache)):
+        raise CacheMissError(
+            "The cache lacks NEFFs and --frozen forbids compiling",
+            expected="the NEFF of every graph in the cache",
+            found=", ".join(missing),
+            repair="run the same command without --frozen once",
+        )
     check_output(output)
     with cache.locked(output_turn(output)):
-        results, manifest = _build(plan, backend, cache, output, reporter, jobs, prints, request, started)
+        results, neffs, manifest = _build(plan, backend, cache, output, reporter, jobs, prints, request, started)
     fresh = sum(not result.cached for result in results)
     seconds = time.monotonic() - started
-    return BuildResult(output, manifest, fresh, len(plan.units) - fresh, seconds, unchanged=False)
+    return BuildResult(output, manifest, fresh, len(plan.units) - fresh, seconds, unchanged=False, neffs=neffs)
 
 
 def _build(
@@ -162,8 +172,10 @@ def _build(
     prints: tuple[str, str],
     request: str,
     started: float,
-) -> tuple[list[UnitResult], Manifest]:
+) -> tuple[list[UnitResult], tuple[NeffResult, ...], Manifest]:
     """Steps 2 to 5."""
+    from aot.build.finish import add_to_record
+
     remove_leftovers(output)
     staging = new_staging(output)
     try:
@@ -171,13 +183,18 @@ def _build(
             weights = loader.submit(_load, plan)
             results = _compile(plan, backend, cache, output, reporter, jobs)
             target, draft = weights.result()
-        manifest = _stage(plan, backend, cache, staging, output, target, draft, prints, reporter)
+        manifest = _stage(plan, backend, cache, staging, target, draft, prints, reporter)
+        neffs: tuple[NeffResult, ...] = ()
+        if isinstance(backend, NeuronBackend) and backend.compiler is not None:
+            manifest, neffs = _make_neffs(staging, manifest, backend.compiler, cache, output, reporter, jobs)
         record = _record(plan, request, results, time.monotonic() - started)
         (staging / BUILD_RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        if neffs:
+            add_to_record(staging, neffs)
         publish(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return results, manifest
+    return results, neffs, manifest
 
 
 def _load(plan: Plan) -> tuple[Any, Any]:
@@ -238,7 +255,6 @@ def _stage(
     backend: BuildBackend,
     cache: Cache,
     staging: Path,
-    output: Path,
     target: Any,
     draft: Any,
     prints: tuple[str, str],
@@ -272,30 +288,28 @@ def _stage(
     reporter.say(f"Stored weights and graphs, {size / 1e6:.0f} MB")
     manifest = write_manifest(staging, manifest)
     if isinstance(backend, NeuronBackend):
+        from aot.build.verify_lowered import verify_lowered
+
         weights = None if target is None else (target, draft)
-        return _finish_lowered(plan, backend, cache, staging, output, manifest, weights, reporter)
+        return verify_lowered(staging, manifest, plan, backend, cache, weights, reporter.say)
     return verify(staging, manifest, plan, held, reporter.say)
 
 
-def _finish_lowered(
-    plan: Plan,
-    backend: NeuronBackend,
-    cache: Cache,
+def _make_neffs(
     staging: Path,
-    output: Path,
     manifest: Manifest,
-    weights: tuple[Any, Any] | None,
+    compiler: Compiler,
+    cache: Cache,
+    output: Path,
     reporter: Reporter,
-) -> Manifest:
-    """Verify a lowered bundle on the CPU, and make its NEFFs where there is a compiler."""
+    jobs: int | None,
+) -> tuple[Manifest, tuple[NeffResult, ...]]:
+    """Finish the verified, lowered bundle in `staging`, since there is a compiler here."""
     from aot.build.finish import compile_staged
-    from aot.build.verify_lowered import verify_lowered
 
-    manifest = verify_lowered(staging, manifest, plan, backend, cache, weights, reporter.say)
-    if backend.compiler is None:
-        return manifest
-    finished = compile_staged(staging, manifest, backend.compiler, cache, reporter, logs=log_folder(output)).manifest
-    return write_manifest(staging, dataclasses.replace(finished, files=list_files(staging)))
+    finished = compile_staged(staging, manifest, compiler, cache, reporter, jobs, logs=log_folder(output))
+    sealed = write_manifest(staging, dataclasses.replace(finished.manifest, files=list_files(staging)))
+    return sealed, finished.results
 
 
 def _record(plan: Plan, request: str, results: list[UnitResult], seconds: float) -> dict[str, Any]:

@@ -77,3 +77,6 @@ class Workers:
                 for kill in (lambda p: os.killpg(p.pid, signal.SIGKILL), lambda p: p.kill()):
                     with contextlib.suppress(OSError):
                         kill(process)
+            for command in self._commands:
+                with contextlib.suppress(OSError):
+                    os.killpg(command.pid, signal.SIGKILL)

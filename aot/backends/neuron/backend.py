@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,8 @@ from aot.backends.neuron.environment import LoweringPython, worker_environment
 from aot.backends.neuron.flags import arguments
 from aot.backends.neuron.hlo.lint import findings
 from aot.backends.neuron.hlo.passes import Lowered, canonical, noted_from_json
-from aot.backends.neuron.neff import RECORD, command_record
+from aot.backends.neuron.neff import RECORD, NeffJob, command_record, neff_cache
+from aot.cache import Cache, key_of
 from runtime.bundle.errors import CompileError, Eagle3Error, ErrorGroup
 from runtime.bundle.interface import Parameter, Result
 from runtime.bundle.manifest import Call, Constant, Graph, Requires, Unit
@@ -29,6 +30,7 @@ from runtime.bundle.record import from_json, to_json
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from aot.build.plan import PlannedUnit
     from aot.build.workers import Workers
     from aot.graphs.geometry import Geometry
     from aot.graphs.table import GraphTable
@@ -150,6 +152,20 @@ class NeuronBackend:
         record = command_record(flags, extra=self.extra)
         (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         return self.unit(spec, key, f"graphs/{spec.name}/{HLO}", entry, "raw")
+
+    def without_neff(self, units: Sequence[PlannedUnit], cache: Cache) -> list[str]:
+        """Of lowered units those whose NEFF the cache lacks, by name; none where there is no compiler to make them."""
+        if self.compiler is None:
+            return []
+        lacking = []
+        for unit in units:
+            flags = arguments(
+                unit.spec.kind, target=self.target, lnc=self.lnc, release=self.compiler.release, extra=self.extra
+            )
+            job = NeffJob(unit.spec.name, cache.entry(unit.key) / HLO, tuple(flags), self.lnc)
+            if not neff_cache(cache).has(key_of(job.factors(self.compiler))):
+                lacking.append(unit.spec.name)
+        return lacking
 
     def unit(self, spec: ChainSpec, key: str, artifact: str, entry: Path, which: str) -> Unit:
         """A unit over the tables that `complete` wrote; `which` is "raw" for the graph, "check" for its check."""

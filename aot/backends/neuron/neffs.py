@@ -89,6 +89,7 @@ def _pool(workers: int, processes: Processes) -> Iterator[ThreadPoolExecutor]:
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        processes.close()
 
 
 def _as_done(pending: set[Future[T]]) -> Iterator[T]:

@@ -1,6 +1,7 @@
 """Compiler processes, each the leader of a session of its own, so that it ends together with all that it started.
 
-neuronx-cc runs its stages as further processes. Ending the first alone would leave them compiling.
+neuronx-cc runs its stages as further processes. Ending the first alone would leave them compiling. A build that is
+killed outright can end nothing; a watcher, a small process beside it, then does.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
+WATCHER = Path(__file__).with_name("watcher.py")
+
 
 class Processes:
-    """The compilers that are running; `stop` ends all of them, from any thread."""
+    """The compilers that are running; `stop` ends all of them, from any thread, and `close` the watcher."""
 
     def __init__(self) -> None:
+        self._watcher: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopping = False
@@ -39,6 +44,7 @@ class Processes:
                     start_new_session=True,
                 )
                 self._running.add(process)
+                self._tell(f"+{process.pid}")
             try:
                 return process.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -48,6 +54,7 @@ class Processes:
                 process.wait()
                 with self._lock:
                     self._running.discard(process)
+                    self._tell(f"-{process.pid}")
 
     def stop(self) -> None:
         """End every compiler; no new one starts."""
@@ -55,6 +62,30 @@ class Processes:
             self._stopping = True
             for process in self._running:
                 _end(process)
+
+    def close(self) -> None:
+        """Let the watcher end; to be called when nothing runs any more."""
+        with self._lock:
+            watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            with contextlib.suppress(OSError):
+                watcher.communicate()
+
+    def _tell(self, change: str) -> None:
+        """Tell the watcher what started or ended, and start it first where it is not running yet."""
+        if self._watcher is None:
+            self._watcher = subprocess.Popen(
+                [sys.executable, "-IS", str(WATCHER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,  # a signal to the build's whole group must not reach it
+            )
+        if self._watcher.stdin is not None:
+            # Without a watcher, which somebody may have ended, compilers only lose this one protection
+            with contextlib.suppress(OSError):
+                self._watcher.stdin.write(change + "\n")
+                self._watcher.stdin.flush()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
