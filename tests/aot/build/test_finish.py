@@ -26,7 +26,7 @@ from aot.cache import Cache
 from aot.report import PlainReporter, QuietReporter
 from runtime.bundle.errors import ConfigError, ErrorGroup, IntegrityError, UsageError
 from runtime.bundle.interface import Parameter, Result
-from runtime.bundle.manifest import Call, Graph, Manifest, Requires, TensorSpec, Unit, loads
+from runtime.bundle.manifest import Call, Graph, Manifest, Requires, TensorSpec, Unit, WeightRef, loads
 from runtime.bundle.open import file_problems, open_bundle, read_manifest
 from tests.aot.backends.neuron import stand_in
 
@@ -73,7 +73,7 @@ def write_bundle(folder: Path, *, extra: list[str] | None = None, requires: Requ
         toolchain={"torch": "2.9.1"},
         units=tuple(unit(name) for name in KINDS),
         graphs=tuple(graph(name, kind) for name, kind in KINDS.items()),
-        weights={},
+        weights={"target.norm.weight": {"plain": WeightRef("weights/all.safetensors", "norm")}},
         files=list_files(folder),
     )
     return write_manifest(folder, lowered)
