@@ -201,9 +201,8 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_has_no_lowering_is_refused_in_words(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     function, inputs = REFUSED[what]
+    traced = torch.export.export(Function(function), inputs, strict=False).run_decompositions()
+    made = lowering.Placeholders()
+    arguments: list[Any] = [made.value(f"x{i}", "input", x.shape, x.dtype) for i, x in enumerate(inputs)]
     with pytest.raises(RuntimeError, match="has no lowering"):
-        traced = torch.export.export(Function(function), inputs, strict=False).run_decompositions()
-        made = lowering.Placeholders()
-        placeholders = [made.value(f"x{i}", "input", x.shape, x.dtype) for i, x in enumerate(inputs)]
-        arguments: list[Any] = placeholders
         lowering._Tracer(traced.graph_module, made).run(*arguments, enable_io_processing=False)
