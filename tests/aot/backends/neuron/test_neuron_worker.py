@@ -1,4 +1,4 @@
-"""The worker that lowers: torch and torch-xla are all it needs; it repeats its bytes, leaves a log, ends with its parent."""
+"""The worker that lowers: torch and torch-xla are all it needs; it repeats its bytes and ends with its parent."""
 
 from __future__ import annotations
 
