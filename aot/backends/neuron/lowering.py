@@ -248,8 +248,8 @@ def _power(made: Placeholders, base: Tensor, exponent: float) -> Tensor:
 @lowering(aten.index.Tensor)
 def _index(made: Placeholders, table: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Rows of a table by one index: a plain gather, without the wrap-around of negative indices."""
-    (index,) = indices
-    if index is None:
+    index = indices[0]
+    if len(indices) != 1 or index is None:
         raise RuntimeError("an index over another dimension than the first has no lowering")
     rows = aten.index_select(table, 0, index.reshape(-1))
     return rows.view(*index.shape, *table.shape[1:])  # type: ignore[no-any-return]
@@ -271,17 +271,18 @@ def _index_put(
 def _argmax(made: Placeholders, values: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The lowest index of the largest value, int32, by reductions over one value each.
 
-    A reduction over pairs, torch-xla's form, is no operator that the device's compiler is known to take. Were all
-    values NaN, none would equal the largest: the last index is given then, which is a valid one.
+    A reduction over pairs, torch-xla's form, is no operator that the device's compiler is known to take. Where no value
+    equals the largest, the index is 0: of nothing but -inf that is PyTorch's, since torch-xla's reduction starts from
+    the lowest finite number and gives that; and where there is NaN among them it is a valid one.
     """
     if dim is None or dim % values.dim() != values.dim() - 1:
         raise RuntimeError("an argmax over another dimension than the last has no lowering")
     count = values.shape[-1]
     largest = aten.amax(values, [-1], True)
     entries = aten.arange(count, dtype=torch.int32, device=values.device)
-    last = made.number(count - 1, torch.int32)
-    result: Tensor = aten.amin(torch.where(values == largest, entries, last), [-1], keepdim)
-    return result
+    none, first = made.number(count, torch.int32), made.number(0, torch.int32)
+    lowest = aten.amin(torch.where(values == largest, entries, none), [-1], keepdim)
+    return torch.where(lowest == none, first, lowest)
 
 
 @lowering(aten.arange.start_step)
@@ -297,11 +298,17 @@ def _arange(
 @lowering(aten.floor_divide.default)
 def _floor_divide(made: Placeholders, numbers: Tensor, divisor: int) -> Tensor:
     """A whole quotient of numbers that are not negative, without a division where the divisor is a power of two."""
+    _check_divisor(numbers, divisor)
     if divisor & (divisor - 1) == 0:
         shifted: Tensor = aten.bitwise_right_shift(numbers, made.number(divisor.bit_length() - 1, torch.int32))
         return shifted
     quotient: Tensor = aten.div(numbers, made.number(divisor, torch.int32), rounding_mode="trunc")
     return quotient
+
+
+def _check_divisor(numbers: Tensor, divisor: Any) -> None:
+    if numbers.dtype.is_floating_point or not isinstance(divisor, int) or divisor <= 0:
+        raise RuntimeError(f"a whole quotient or remainder of {numbers.dtype} by {divisor} has no lowering")
 
 
 @lowering(aten.div.Tensor_mode)
@@ -314,6 +321,7 @@ def _divide(made: Placeholders, numbers: Tensor, divisor: int, *, rounding_mode:
 @lowering(aten.remainder.Scalar)
 def _remainder(made: Placeholders, numbers: Tensor, divisor: int) -> Tensor:
     """A whole remainder of numbers that are not negative."""
+    _check_divisor(numbers, divisor)
     if divisor & (divisor - 1) == 0:
         rest: Tensor = aten.bitwise_and(numbers, made.number(divisor - 1, torch.int32))
         return rest
