@@ -257,10 +257,12 @@ def _index(made: Placeholders, table: Tensor, indices: Sequence[Tensor | None]) 
 
 @lowering(aten.index_put.default)
 def _index_put(
-    made: Placeholders, table: Tensor, indices: Sequence[Tensor], rows: Tensor, accumulate: bool = False
+    made: Placeholders, table: Tensor, indices: Sequence[Tensor | None], rows: Tensor, accumulate: bool = False
 ) -> Tensor:
     """Rows written into a table: an overwriting scatter, which needs no arithmetic on what is written."""
-    (index,) = indices
+    index = indices[0]
+    if len(indices) != 1 or index is None:
+        raise RuntimeError("rows written by another index than the first dimension's have no lowering")
     if accumulate:
         raise RuntimeError("a scatter that adds has no lowering: the device adds integers in float32")
     result: Tensor = aten.index_copy(table, 0, index.long(), rows)
