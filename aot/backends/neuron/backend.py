@@ -180,10 +180,9 @@ class NeuronBackend:
 
     def graphs(self, table: GraphTable) -> tuple[Graph, ...]:
         """Every graph as one call of the unit of its name."""
-        pools = {spec.name: [pool.name for pool in spec.pools] for spec in _chains(self.sizes, table)}
         made = []
         for graph, spec in zip(table.graphs, _chains(self.sizes, table), strict=True):
-            values = (*(value.name for value in spec.inputs), *pools[graph.name])
+            values = tuple(value.name for value in (*spec.inputs, *spec.pools))
             call = Call(graph.name, "", values, tuple(value.name for value in spec.outputs))
             made.append(dataclasses.replace(graph, inputs=spec.inputs, outputs=spec.outputs, calls=(call,)))
         return tuple(made)
