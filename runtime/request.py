@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.sampling.params import GREEDY, SamplingParams, TokenLogprobs
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -18,12 +20,14 @@ class Request:
         prompt_token_ids: at least one id, each in [0, vocab_size), at most max_model_len - 1 of them.
         max_tokens: how many tokens to generate at most, at least 1. Generation also ends at max_model_len.
         ignore_eos: go on past the model's end-of-sequence ids.
+        sampling: how tokens are chosen and what else ends the request; greedy by default.
     """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     max_tokens: int = 128
     ignore_eos: bool = False
+    sampling: SamplingParams = GREEDY
 
 
 @dataclass
@@ -111,11 +115,20 @@ class StepOutput:
     finish_reason: FinishReason | None
     num_draft_tokens: int = 0
     num_accepted: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    stop_reason: int | str | None = None
 
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """A finished request. `token_ids` holds an end-of-sequence id, when one ended it, as its last id."""
+    """A finished request. `token_ids` holds what ended it, when a token did, as its last id.
+
+    A stop string may end within the last token; the text is cut before it, the token is kept.
+
+    Attributes:
+        num_cached_tokens: prompt tokens whose KV came from the prefix cache.
+        num_preemptions: how often the request gave its blocks up and was run again.
+    """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
@@ -123,3 +136,7 @@ class RequestOutput:
     finish_reason: FinishReason
     timing: Timing
     spec_decode: SpecDecodeStats
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    stop_reason: int | str | None = None
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
