@@ -21,10 +21,10 @@ from torch import Tensor
 GREEDY_BELOW = 1e-5
 # Tokens in one block of the running sum
 BLOCK = 256
-# Logits that lie this far below the best one, after temperature, have no weight: e**-80 of it
-FLOOR = -80.0
-# A power of two below the least weight, and the factors that reach any power of two from there up to 1 and above
-_LEAST, _POWERS, _FRACTION_BITS = 2.0**-116, (64, 32, 16, 8, 4, 2, 1), 23
+# Tokens this far behind the best one, see `distances`, have no weight: it would be e**-80 of the best one's
+FAR = 80.0
+# Where the search for a distance starts, a power of two that is as good as 0, and how it goes on
+_LEAST, _POWERS, _FRACTION_BITS = 2.0**-100, (64, 32, 16, 8, 4, 2, 1), 23
 
 
 class Asked(NamedTuple):
@@ -43,8 +43,13 @@ class Asked(NamedTuple):
     def of_rows(self) -> Asked:
         """The same with a value for each row in place of each request, all [M]."""
         each = self.uniforms.shape[0] // self.temperature.shape[0]
-        requests = (self.temperature, self.top_k, self.top_p, self.min_p)
-        return Asked(*(value[:, None].expand(-1, each).reshape(-1) for value in requests), self.uniforms)
+
+        def repeated(value: Tensor) -> Tensor:
+            return value[:, None].expand(-1, each).reshape(-1)
+
+        asked = (self.temperature, self.top_k, self.top_p, self.min_p)
+        temperature, top_k, top_p, min_p = (repeated(value) for value in asked)
+        return Asked(temperature, top_k, top_p, min_p, self.uniforms)
 
 
 def draw(logits: Tensor, asked: Asked, greedy: Tensor) -> Tensor:
@@ -59,44 +64,48 @@ def draw(logits: Tensor, asked: Asked, greedy: Tensor) -> Tensor:
 
 
 def kept_weights(logits: Tensor, rows: Asked) -> Tensor:
-    """Each token's weight in blocks, [M, V/block, block] float32; 0 for what is cut off. The best token has about 1.
+    """Each token's weight in blocks, [M, N, B] float32; 1 for the best token, 0 for what is cut off.
 
     Args:
         rows: for each row, see `Asked.of_rows`.
     """
-    weights = in_blocks(token_weights(logits, rows.temperature))
-    best = weights.amax(dim=-1).amax(dim=-1)
-    count = threshold(weights, torch.ones_like(weights), rows.top_k.float())
-    least = torch.maximum(
-        torch.where(rows.top_k > 0, torch.minimum(count, best), 0.0),
-        torch.where(rows.min_p > 0, rows.min_p.clamp(max=1.0), 0.0) * best,
+    apart = in_blocks(distances(logits, rows.temperature))
+    weights = torch.where(apart <= FAR, torch.exp(-apart.clamp(max=FAR)), 0.0)
+    everything = torch.full_like(rows.top_p, FAR)
+    furthest = torch.minimum(
+        torch.where(rows.top_k > 0, furthest_kept(apart, torch.ones_like(apart), rows.top_k.float()), everything),
+        torch.where(rows.min_p > 0, -torch.log(rows.min_p.clamp(max=1.0)), everything),
     )
-    weights = torch.where(weights >= least[:, None, None], weights, 0.0)
-    nucleus = threshold(weights, weights, rows.top_p * total(weights))
-    least = torch.where(rows.top_p < 1, torch.minimum(nucleus, best), 0.0)
-    return torch.where(weights >= least[:, None, None], weights, 0.0)
+    weights = torch.where(apart <= furthest[:, None, None], weights, 0.0)
+    nucleus = furthest_kept(apart, weights, rows.top_p * total(weights))
+    furthest = torch.where(rows.top_p < 1, nucleus, everything)
+    return torch.where(apart <= furthest[:, None, None], weights, 0.0)
 
 
-def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
-    """exp((logit - best logit) / temperature), [M, V] float32, in [0, 1]."""
+def distances(logits: Tensor, temperature: Tensor) -> Tensor:
+    """How far each logit is behind the row's best one, over the temperature: [M, V] float32, at least 0.
+
+    Above `FAR` for tokens that may not be drawn: those whose logit is NaN or minus infinity.
+    """
+    largest = torch.finfo(torch.float32).max
     values = logits.float()
-    number = values > float("-inf")  # and no NaN
-    values = torch.where(number, values, torch.finfo(torch.float32).min).clamp(max=torch.finfo(torch.float32).max)
+    possible = values > float("-inf")  # which NaN is not
+    values = torch.where(possible, values, -largest).clamp(max=largest)
     # The difference first: after a division both would have lost digits
-    far = values - values.amax(dim=-1, keepdim=True)
-    scaled = far / torch.where(temperature >= GREEDY_BELOW, temperature, 1.0)[:, None]
-    live = number & (scaled >= FLOOR)
-    return torch.where(live, torch.exp(torch.where(live, scaled, 0.0)), 0.0)
+    behind = values.amax(dim=-1, keepdim=True) - values
+    apart = behind / torch.where(temperature >= GREEDY_BELOW, temperature, 1.0)[:, None]
+    # An infinite temperature makes 0 of all of them but infinity, which is NaN
+    return torch.where(possible & (apart <= FAR), apart, 2 * FAR)
 
 
-def in_blocks(weights: Tensor) -> Tensor:
-    """[M, V] -> [M, ceil(V/block), block], the last block filled with zeros; one block where V is small."""
-    rows, vocab = weights.shape
+def in_blocks(apart: Tensor) -> Tensor:
+    """Distances [M, V] -> [M, N, B], the last block filled with tokens that may not be drawn; N is 1 for a small V."""
+    rows, vocab = apart.shape
     block = min(BLOCK, vocab)
     blocks = -(-vocab // block)
     if missing := blocks * block - vocab:
-        weights = torch.cat([weights, weights.new_zeros(rows, missing)], dim=1)
-    return weights.view(rows, blocks, block)
+        apart = torch.cat([apart, apart.new_full((rows, missing), 2 * FAR)], dim=1)
+    return apart.view(rows, blocks, block)
 
 
 def total(weights: Tensor) -> Tensor:
@@ -104,22 +113,22 @@ def total(weights: Tensor) -> Tensor:
     return weights.sum(dim=-1).sum(dim=-1)
 
 
-def threshold(weights: Tensor, amounts: Tensor, wanted: Tensor) -> Tensor:
-    """The largest t of float32 for which the amounts of all weights >= t reach `wanted`, [M].
+def furthest_kept(apart: Tensor, amounts: Tensor, wanted: Tensor) -> Tensor:
+    """The least distance within which the amounts reach `wanted`, [M]; some distance beyond all where they never do.
 
-    Where none do, a number below every weight that is not 0. Found as a float is written: its power of two, then its 23
-    bits of fraction, one sum each, all of them exact steps.
+    It is the largest number below which they do not, found as a float is written: its power of two, then its 23 bits
+    of fraction. Every step is exact.
 
     Args:
-        weights, amounts: [M, N, B], weights at most about 1.
-        wanted: [M], above 0.
+        apart, amounts: [M, N, B]; amounts are at least 0.
+        wanted: [M].
     """
 
     def raised(least: Tensor, tried: Tensor) -> Tensor:
-        enough = total(torch.where(weights >= tried[:, None, None], amounts, 0.0)) >= wanted
-        return torch.where(enough, tried, least)
+        missing = total(torch.where(apart < tried[:, None, None], amounts, 0.0)) < wanted
+        return torch.where(missing, tried, least)
 
-    found = torch.full_like(wanted, _LEAST)
+    found = raised(torch.zeros_like(wanted), torch.full_like(wanted, _LEAST))
     for power in _POWERS:
         found = raised(found, found * 2.0**power)
     unit = found
