@@ -59,7 +59,10 @@ NO_PADDING = Padding()
 
 @dataclass(frozen=True)
 class Shape:
-    """What a test may vary. `kv_blocks` 0 means room for max_num_seqs requests of max_model_len."""
+    """What a test may vary. `kv_blocks` 0 means room for max_num_seqs requests of max_model_len.
+
+    Graphs return logits where `greedy_only` is False, and draw tokens themselves where `sampled` is True.
+    """
 
     k: int = K
     max_model_len: int = MAX_LEN
@@ -77,6 +80,7 @@ class Shape:
     draft_head_dim: int = 8
     eos: tuple[int, ...] = NO_EOS
     greedy_only: bool = True
+    sampled: bool = False
     draft_fused: bool = False
     dtype: str = "float32"
     target_padding: Padding = NO_PADDING
@@ -234,7 +238,7 @@ def rig_of_pair(
         block_size=shape.block_size,
         num_blocks=blocks,
         buckets=Buckets(shape.prefill_tokens, shape.num_seqs, shape.context_tokens),
-        greedy_only=shape.greedy_only,
+        sampling="random" if shape.sampled else "greedy" if shape.greedy_only else "logits",
         exact_greedy=shape.exact_greedy,
         draft_fused=shape.draft_fused,
         target_padding=shape.target_padding,
