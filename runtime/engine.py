@@ -115,12 +115,6 @@ class Engine:
             IntegrityError, HostError: as `open_bundle` and the backends do.
         """
         k = drafts_per_step(bundle.manifest, num_speculative_tokens)
-        kinds: list[GraphKind] = ["target_prefill", "target_verify"]
-        if bundle.manifest.exactness.lossless == "near_tie":
-            kinds.append("target_decode")
-        if speculation and proposer is None:
-            kinds += draft_kinds(bundle.manifest, k)
-        graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
         if rejection == "standard" and bundle.manifest.sampling == "random":
             raise UsageError(
                 f"{bundle.manifest.name} cannot reject in the standard way",
@@ -128,6 +122,12 @@ class Engine:
                 found="standard",
                 repair="leave rejection out, or build the bundle without on_device_sampling_config",
             )
+        kinds: list[GraphKind] = ["target_prefill", "target_verify"]
+        if bundle.manifest.exactness.lossless == "near_tie":
+            kinds.append("target_decode")
+        if speculation and proposer is None:
+            kinds += draft_kinds(bundle.manifest, k)
+        graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
         if proposer is not None:
             made = proposer(graphs)
         else:
