@@ -100,9 +100,7 @@ class FusedProposer(Proposer):
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         self._fill([sequence])
 
-    def after_verify(
-        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
-    ) -> None:
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket) -> None:
         self._fill(members)
 
     def _reach(self, sequence: Sequence, end: int) -> int:
