@@ -78,7 +78,7 @@ class Passes:
         sequence.num_computed = end
         self.proposer.limit(self.schedule.k_for(batch_size))
         shifted = sequence.token_ids[start + 1 : end + 1]
-        self.proposer.after_prefill(sequence, shifted, start, features, following is None)
+        self.proposer.after_prefill(sequence, shifted, start, features, sequence.caught_up)
         return Ran(sequence, committed)
 
     def verify(self, members: Seq[Sequence]) -> list[Ran]:

@@ -76,7 +76,7 @@ class Proposer(Protocol):
                 chunk the token that the target just chose.
             start: position of the chunk's first row.
             features: [T, A*Ht].
-            final: the last of these tokens is new; only then are drafts proposed.
+            final: the last of these tokens is the text's last so far; only then are drafts proposed.
         """
         ...
 
