@@ -42,7 +42,7 @@ GraphKind = Literal[
     "draft_fused_prefill",
     "draft_fused",
 ]
-Axis = Literal["requests", "context"]
+Axis = Literal["requests", "context", "drafts"]
 # What the target's graphs do about sampling: choose the most probable token; also return logits, so that the host may
 # draw; or draw tokens themselves
 Sampling = Literal["greedy", "logits", "random"]
@@ -209,7 +209,8 @@ class Exactness:
     """What greedy speculation promises against plain greedy decoding, and why it may.
 
     lossless: "exact" when plain decoding runs through target_verify, "near_tie" when it has a graph of its own.
-    bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index).
+    bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index);
+    "drafts" is the number of rows that each request has.
     A runtime that promises exactness moves between buckets during decoding only along these axes, and stays in the
     largest bucket of any other.
     context_widths: where "context" is not among the axes, the block-table widths in tokens that still keep every bit of
