@@ -1,4 +1,4 @@
-"""The sampler written plainly in PyTorch and Python, whole vocabulary and sorts and all, to hold the real one against."""
+"""The sampler written plainly in PyTorch and Python, whole vocabulary and sorts, to hold the real one against."""
 
 from __future__ import annotations
 
