@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.request import Request, RequestOutput
+from runtime.text import Tokenizer
 
 PLAIN = 0  # the number of draft tokens of plain decoding
 
@@ -70,11 +71,15 @@ class Run:
         return timing.last_token - timing.first_token
 
 
-def load_engines(bundle: Bundle, counts: Sequence[int]) -> dict[int, Engine]:
-    """An engine for plain decoding and one for each of `counts`, by number of draft tokens."""
-    engines = {PLAIN: Engine.load(bundle, speculation=False)}
+def load_engines(bundle: Bundle, counts: Sequence[int], tokenizer: Tokenizer | None = None) -> dict[int, Engine]:
+    """An engine for plain decoding and one for each of `counts`, by number of draft tokens.
+
+    Args:
+        tokenizer: the bundle's, for prompts with stop strings.
+    """
+    engines = {PLAIN: Engine.load(bundle, speculation=False, tokenizer=tokenizer)}
     for count in counts:
-        engines[count] = Engine.load(bundle, num_speculative_tokens=count)
+        engines[count] = Engine.load(bundle, num_speculative_tokens=count, tokenizer=tokenizer)
     return engines
 
 

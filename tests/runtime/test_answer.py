@@ -160,4 +160,3 @@ def test_check_finds_the_same_text_and_logprobs_of_random_requests_with_and_with
     results, stats = compare(load, prompts, requests)
     assert [(result.differences, result.logprobs) for result in results] == [({}, {})] * 4
     assert stats.num_drafts > 0
-    assert len({result.length for result in results}) > 1 or not sampling.stop
