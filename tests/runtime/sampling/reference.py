@@ -1,4 +1,4 @@
-"""The sampler written plainly in PyTorch and Python, with whole vocabularies and sorts, to hold the real one against."""
+"""The sampler written plainly in PyTorch and Python, over whole vocabularies, to hold the real one against."""
 
 from __future__ import annotations
 
@@ -103,3 +103,14 @@ def first_exceeding(weights: Sequence[float], uniform: float) -> int:
 def likeliest(row: Tensor, count: int) -> list[int]:
     """Largest first, ties by id."""
     return sorted(range(len(row)), key=lambda token: (-float(row[token]), token))[:count]
+
+
+def chi_square(counts: Sequence[int], probabilities: Sequence[float]) -> float:
+    """Pearson's statistic of observed counts; every cell with probability 0 must be empty."""
+    runs, statistic = sum(counts), 0.0
+    for count, probability in zip(counts, probabilities, strict=True):
+        if probability == 0:
+            assert count == 0
+            continue
+        statistic += (count - runs * probability) ** 2 / (runs * probability)
+    return statistic

@@ -45,7 +45,7 @@ def run(params: SamplingParams, history: Sequence[int], prompt: int, drafts: Seq
     return changed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(PARAMS, st.lists(IDS, min_size=1, max_size=8), st.integers(1, 8), st.lists(IDS, max_size=3), st.integers(0, 99))
 def test_rows_are_those_of_the_reference(
     params: SamplingParams, history: list[int], prompt: int, drafts: list[int], seed: int
