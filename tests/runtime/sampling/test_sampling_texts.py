@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -177,11 +178,11 @@ def test_frequency_penalty_is_of_every_verify_row() -> None:
 
 
 def test_min_tokens_and_bad_words_hold_inside_an_accepted_run() -> None:
-    """What the rows alone would allow: an end before min_tokens, and a word begun by one draft and ended by the next."""
+    """An end before min_tokens, and a word that one draft begins and the next one ends."""
     word = tuple(text(GREEDY)[3:5])
     params = replace(GREEDY, bad_words_token_ids=(word,))
     plain = text(params)
-    assert all(pair != word for pair in zip(plain, plain[1:], strict=False))
+    assert all(pair != word for pair in pairwise(plain))
     assert text(params, 3) == plain
     ending = replace(GREEDY, min_tokens=5, logit_bias={2: 100.0})
     assert text(ending, 0) == text(ending, 3)
