@@ -12,7 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from runtime.sampling.noise import Purpose, uniform
+from runtime.sampling.noise import Purpose
+from runtime.sampling.noise import uniforms as numbers
 from runtime.sampling.params import SamplingParams
 
 # Uniforms are multiples of one over this: float32 holds each of them
@@ -46,9 +47,8 @@ def device_inputs(members: Sequence[DrawnRows], requests: int, rows_each: int) -
     for index, member in enumerate(members):
         if member.params.greedy:
             continue
-        position, base = len(member.token_ids), index * rows_each
-        for row in range(min(1 + len(member.drafts), rows_each)):
-            uniforms[base + row] = _drawn(member.params, position + row)
+        base, count = index * rows_each, min(1 + len(member.drafts), rows_each)
+        uniforms[base : base + count] = _drawn(member.params, len(member.token_ids), count)
     return {
         "temperature": temperature.to(torch.float32),
         "top_k": top_k.to(torch.int32),
@@ -84,7 +84,7 @@ def _asked(params: SamplingParams) -> tuple[float, float, float, float]:
     return min(params.temperature, largest), float(top_k), params.top_p, params.min_p
 
 
-def _drawn(params: SamplingParams, position: int) -> float:
+def _drawn(params: SamplingParams, position: int, count: int) -> list[float]:
     assert params.seed is not None, "the engine gives every random request a seed"
-    number = uniform(params.seed, position, Purpose.DRAW)
-    return int(number * UNIFORM_STEPS) / UNIFORM_STEPS
+    drawn = numbers(params.seed, position, count, Purpose.DRAW)
+    return [int(number * UNIFORM_STEPS) / UNIFORM_STEPS for number in drawn]
