@@ -15,9 +15,8 @@ from runtime.request import Request
 from runtime.sampling.params import GREEDY, SamplingParams
 from tests.runtime.loop.rig import NO_EOS, Shape, make_rig, oracle, prompt_of, text_of
 
-# A layer less than the toy's eight each way would change nothing here; four keep it quick
-SAMPLED = Shape(sampled=True)
-HOST = Shape(greedy_only=False)
+SAMPLED = Shape(sampled=True, layers=4)
+HOST = Shape(greedy_only=False, layers=4)
 MIXED = (
     SamplingParams(temperature=1.0, seed=1),
     GREEDY,
@@ -26,7 +25,7 @@ MIXED = (
 )
 
 
-def requests(*asked: SamplingParams, max_tokens: int = 20) -> list[Request]:
+def requests(*asked: SamplingParams, max_tokens: int = 14) -> list[Request]:
     """One request for each, with prompts of different lengths, one of several chunks."""
     return [
         Request(str(i), prompt_of(3 + 9 * i, seed=i), max_tokens, sampling=params) for i, params in enumerate(asked)
@@ -79,7 +78,7 @@ def test_drafts_are_accepted_while_they_are_what_is_drawn(
     pattern: tuple[int, ...], right: list[tuple[int, ...]]
 ) -> None:
     """A script that knows the drawn text accepts what it says, and the text stays what it is."""
-    long = [texts(HOST, [request], speculation=False)[0] for request in requests(*MIXED, max_tokens=23)]
+    long = [texts(HOST, [request], speculation=False)[0] for request in requests(*MIXED, max_tokens=17)]
     batch = requests(*MIXED)
     known = {
         request.request_id: [*request.prompt_token_ids, *text] for request, text in zip(batch, long, strict=True)
