@@ -71,7 +71,8 @@ class TimedEngine:
             For each decode step seconds by call kind, with `host` and their sum `step`.
         """
         self.engine.add_request(request)
-        self.engine.step()
+        while self.engine.waiting or self.engine.running[0].prefilling:
+            self.engine.step()
         steps = []
         for _ in range(count):
             self._backend.clear()

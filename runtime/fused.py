@@ -42,8 +42,9 @@ class FusedProposer(Proposer):
         self._k = min(num_speculative_tokens, self._most)
 
     def follows(self, sequence: Sequence) -> bool:
-        # Its rows ran if it might draft before the pass's tokens were known, and it can still draft behind them
-        return sequence.finish_reason is None and _may_draft(sequence, pending=0)
+        # A pass that commits nothing, of a chunk or of known tokens, is judged with a token to come, as all are: where
+        # there is room behind that, there was room before every pass so far
+        return sequence.finish_reason is None and _may_draft(sequence)
 
     def read_prefill(
         self,
@@ -121,9 +122,9 @@ class FusedProposer(Proposer):
                 member.drafts = drafts[: member.draft_room(self._k)]
 
 
-def _may_draft(sequence: Sequence, pending: int = 1) -> bool:
-    """Whether the request can propose anything once `pending` more tokens are there; a pass commits one at least."""
-    return sequence.draft_room(1, pending) > 0
+def _may_draft(sequence: Sequence) -> bool:
+    """Whether the request can propose anything once one more token is there; a pass commits one at least."""
+    return sequence.draft_room(1, pending=1) > 0
 
 
 def draft_kinds(manifest: Manifest, num_speculative_tokens: int) -> tuple[GraphKind, ...]:

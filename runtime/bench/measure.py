@@ -72,9 +72,10 @@ class Run:
 
 def load_engines(bundle: Bundle, counts: Sequence[int]) -> dict[int, Engine]:
     """An engine for plain decoding and one for each of `counts`, by number of draft tokens."""
-    engines = {PLAIN: Engine.load(bundle, speculation=False)}
+    # Without a prefix cache: prompts of the warm-up run again, and one template begins them all
+    engines = {PLAIN: Engine.load(bundle, speculation=False, prefix_caching="off")}
     for count in counts:
-        engines[count] = Engine.load(bundle, num_speculative_tokens=count)
+        engines[count] = Engine.load(bundle, num_speculative_tokens=count, prefix_caching="off")
     return engines
 
 
