@@ -77,9 +77,12 @@ def load_engines(bundle: Bundle, counts: Sequence[int], tokenizer: Tokenizer | N
     Args:
         tokenizer: the bundle's, for prompts with stop strings.
     """
-    engines = {PLAIN: Engine.load(bundle, speculation=False, tokenizer=tokenizer)}
+    # Without a prefix cache: prompts of the warm-up run again, and one template begins them all
+    engines = {PLAIN: Engine.load(bundle, speculation=False, tokenizer=tokenizer, prefix_caching="off")}
     for count in counts:
-        engines[count] = Engine.load(bundle, num_speculative_tokens=count, tokenizer=tokenizer)
+        engines[count] = Engine.load(
+            bundle, num_speculative_tokens=count, tokenizer=tokenizer, prefix_caching="off"
+        )
     return engines
 
 
