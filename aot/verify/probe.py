@@ -138,6 +138,7 @@ def _small(sizes: Geometry) -> Geometry:
         greedy_only=True,
         exact_greedy=True,
         draft_fused=False,
+        schedule=None,
     )
 
 

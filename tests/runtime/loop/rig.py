@@ -48,6 +48,7 @@ from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
 from runtime.proposer import NoProposer, Proposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
+from runtime.schedule import KSchedule
 from runtime.sequence import Sequence as Running
 
 K, BLOCK, MAX_LEN, VOCAB = 3, 4, 64, 64
@@ -77,6 +78,7 @@ class Shape:
     eos: tuple[int, ...] = NO_EOS
     greedy_only: bool = True
     draft_fused: bool = False
+    schedule: KSchedule | None = None
     dtype: str = "float32"
     target_padding: Padding = NO_PADDING
     draft_padding: Padding = NO_PADDING
@@ -236,6 +238,7 @@ def rig_of_pair(
         greedy_only=shape.greedy_only,
         exact_greedy=shape.exact_greedy,
         draft_fused=shape.draft_fused,
+        schedule=shape.schedule,
         target_padding=shape.target_padding,
         draft_padding=shape.draft_padding,
     )
