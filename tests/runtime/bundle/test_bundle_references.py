@@ -77,7 +77,7 @@ CONTRADICTIONS: list[tuple[Edit, str]] = [
     (
         schedule_above_k,
         "num_speculative_tokens_per_batch_size asks for more draft tokens than num_speculative_tokens: "
-        "expected a K of at most 2, found [2, 2, 9].",
+        "expected a K of at most 3, found [2, 2, 9].",
     ),
 ]
 
