@@ -1,9 +1,11 @@
 """The speculative loop: requests in, tokens out. It knows token ids only, and it never compiles.
 
-One `step` is either the prefill of one waiting request or one verify pass over all running ones:
+One `step` is one pass, which the scheduler chooses (`runtime.scheduler`) and `runtime.passes` runs:
 
-    prefill:  target_prefill per chunk -> first token; the draft follows each chunk; first drafts
-    verify:   target_verify over (last token + drafts) -> accepted tokens; commit; the draft's next chain
+    prefill:  target_prefill over one chunk of one prompt, the draft behind it; behind the last chunk the first token
+              and the first drafts
+    verify:   target_verify over (last token + drafts) of every running request -> accepted tokens; commit; the draft's
+              next chain
 
 A draft in one graph (`runtime.fused`) runs before the target's tokens are read, and both are read at once.
 
@@ -15,23 +17,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
-from runtime.batch import Bucket, pad_rows
+from runtime.admission import Watches, sequence_of
 from runtime.blocks import BlockManager
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import GraphKind
 from runtime.bundle.open import Bundle
+from runtime.bundle.schedule import KSchedule
 from runtime.fused import draft_kinds, draft_proposer
-from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
+from runtime.passes import Passes, Ran
+from runtime.prefix import PrefixCaching, PrefixKeys
 from runtime.proposer import NoProposer, Proposer, drafts_per_step
 from runtime.report import report
 from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput
+from runtime.sampling.sampler import Rejection, Sampler
+from runtime.scheduler import Scheduler
 from runtime.sequence import Sequence
+from runtime.text.stop import StopStrings
+
+if TYPE_CHECKING:
+    from runtime.text import Tokenizer
 
 logger = logging.getLogger("eagle3")
 
@@ -40,19 +50,34 @@ WATCHED_DRAFTS, LEAST_ACCEPTED = 200, 0.01
 
 
 class Engine:
-    """Continuous batching over the compiled buckets, at most max_num_seqs requests at a time, greedy.
+    """Continuous batching over the compiled buckets, at most max_num_seqs requests at a time.
 
-    A request's blocks are reserved whole when it starts, so a running request never waits for memory.
+    Attributes:
+        totals, generation_tokens: counts over all requests so far.
     """
 
-    def __init__(self, graphs: GraphSet, proposer: Proposer) -> None:
+    def __init__(
+        self,
+        graphs: GraphSet,
+        proposer: Proposer,
+        *,
+        rejection: Rejection = "coupled",
+        prefix_caching: PrefixCaching = "exact",
+        schedule: KSchedule | None = None,
+        watches: Watches | None = None,
+    ) -> None:
+        """`watches` makes what looks for a request's stop strings; without it requests cannot have any."""
         self.graphs, self.proposer = graphs, proposer
-        manifest = graphs.manifest
-        self.manifest = manifest
-        self.blocks = BlockManager(graphs.num_blocks, manifest.kv_cache.block_size)
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
+        self.manifest = manifest = graphs.manifest
+        k, block_size = manifest.speculation.num_speculative_tokens, manifest.kv_cache.block_size
+        self.blocks = BlockManager(graphs.num_blocks, block_size)
+        keys = PrefixKeys(prefix_caching, block_size, manifest.buckets.prefill_tokens[-1])
+        self.scheduler = Scheduler(self.blocks, keys, manifest.limits.max_num_seqs, k)
+        sampler = Sampler(manifest.target.vocab_size, rejection)
+        self._passes = Passes(graphs, proposer, sampler, schedule or KSchedule.constant(k))
+        self._watches = watches
         self.totals = SpecDecodeStats()
+        self.generation_tokens = 0
         self.steps, self.step_seconds = 0, 0.0
         self._warned = False
         self._finished: list[RequestOutput] = []
@@ -67,19 +92,26 @@ class Engine:
         kv_blocks: int | None = None,
         proposer: Callable[[GraphSet], Proposer] | None = None,
         device: str | None = None,
+        tokenizer: Tokenizer | None = None,
+        rejection: Rejection | None = None,
+        prefix_caching: PrefixCaching = "exact",
+        schedule: KSchedule | None = None,
     ) -> Engine:
         """Open a verified bundle.
 
         Args:
             speculation: False for plain decoding; the draft's graphs are then not opened.
-            num_speculative_tokens: propose this many drafts instead of the bundle's K, of which it is at most. The
-                passes keep their 1+K rows, so a bundle built for fewer is a little faster.
+            num_speculative_tokens: propose this many drafts instead of the bundle's K, of which it is at most.
             kv_blocks: size of the KV pool instead of the bundle's.
             proposer: makes the proposer, given the opened graphs; by default the bundle's EAGLE3 draft.
             device: "sim" runs a Neuron bundle on the CPU, see `backend_for`.
+            tokenizer: the bundle's, for stop strings.
+            rejection: how drafts of sampled requests are rejected, see `runtime.sampling.sampler`; default coupled.
+            prefix_caching: see `runtime.prefix`.
+            schedule: K by the number of requests; by default the same for all.
 
         Raises:
-            UsageError: num_speculative_tokens is not in 1..K.
+            UsageError: num_speculative_tokens is not in 1..K, or the bundle cannot reject as asked.
             IntegrityError, HostError: as `open_bundle` and the backends do.
         """
         k = drafts_per_step(bundle.manifest, num_speculative_tokens)
@@ -89,68 +121,60 @@ class Engine:
         if speculation and proposer is None:
             kinds += draft_kinds(bundle.manifest, k)
         graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
+        if rejection == "standard" and graphs.samples:
+            raise UsageError(
+                f"{bundle.manifest.name} cannot reject in the standard way",
+                expected="coupled, which is in its graphs",
+                found="standard",
+                repair="leave rejection out, or build the bundle without on_device_sampling_config",
+            )
         if proposer is not None:
-            return cls(graphs, proposer(graphs))
-        return cls(graphs, draft_proposer(graphs, k) if speculation else NoProposer())
+            made = proposer(graphs)
+        else:
+            made = draft_proposer(graphs, k) if speculation else NoProposer()
+        return cls(
+            graphs,
+            made,
+            rejection=rejection or "coupled",
+            prefix_caching=prefix_caching,
+            schedule=schedule,
+            watches=None if tokenizer is None else _watches(tokenizer),
+        )
 
     # Requests
+
+    @property
+    def waiting(self) -> list[Sequence]:
+        """Requests without blocks, in order of arrival."""
+        return list(self.scheduler.waiting)
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Requests with blocks, in the order in which they were admitted."""
+        return self.scheduler.running
+
+    @property
+    def num_preemptions(self) -> int:
+        return self.scheduler.num_preemptions
 
     def add_request(self, request: Request) -> None:
         """Queue a request.
 
         Raises:
-            UsageError: the prompt is empty, too long for the bundle, holds an id outside the vocabulary; max_tokens is
-                below 1; the id is taken; or the KV pool could never hold the request.
+            UsageError: it could never run, see `runtime.admission`, or its id is taken.
         """
-        limits, prompt = self.manifest.limits, request.prompt_token_ids
-        what = f"Request {request.request_id} cannot run"
-        if not prompt:
-            raise UsageError(what, expected="at least one prompt token", found="none", repair="give it a prompt")
-        if len(prompt) > limits.max_model_len - 1:
-            raise UsageError(
-                what,
-                expected=f"a prompt of at most {limits.max_model_len - 1} tokens (max_model_len - 1)",
-                found=f"{len(prompt)}",
-                repair="shorten the prompt, or build the bundle with a larger max_model_len",
-            )
-        bad = next((token for token in prompt if not 0 <= token < self.manifest.target.vocab_size), None)
-        if bad is not None:
-            raise UsageError(
-                what,
-                expected=f"token ids from 0 to {self.manifest.target.vocab_size - 1}",
-                found=str(bad),
-                repair="encode the prompt with the bundle's own tokenizer",
-            )
-        if request.max_tokens < 1:
-            raise UsageError(
-                what,
-                expected="max_tokens of at least 1",
-                found=str(request.max_tokens),
-                repair="raise max_tokens",
-            )
-        if any(s.request.request_id == request.request_id for s in (*self.waiting, *self.running)):
+        sequence = sequence_of(request, self.graphs, self.blocks, self._watches)
+        if self.scheduler.holds(request.request_id):
+            what = f"Request {request.request_id} cannot run"
             raise UsageError(what, expected="a new request id", found="one in use", repair="choose another id")
-        limit = min(len(prompt) + request.max_tokens, limits.max_model_len)
-        needed = self.blocks.blocks_for(limit)
-        if needed > self.blocks.num_blocks - 1:
-            raise UsageError(
-                what,
-                expected=f"at most {self.blocks.num_blocks - 1} KV blocks of {self.blocks.block_size} tokens",
-                found=f"{needed} blocks for {limit} tokens",
-                repair="lower max_tokens, or give the pool more blocks (kv_blocks)",
-            )
-        self.waiting.append(Sequence(request, limit, list(prompt)))
+        self.scheduler.add(sequence)
 
     def abort(self, request_id: str) -> None:
         """Drop a request wherever it is; unknown ids are ignored. It yields no further output."""
-        for sequence in list(self.running):
-            if sequence.request.request_id == request_id:
-                self.running.remove(sequence)
-                self.blocks.release(sequence.block_ids)
-        self.waiting = deque(s for s in self.waiting if s.request.request_id != request_id)
+        self.scheduler.abort(request_id)
 
     def has_unfinished(self) -> bool:
-        return bool(self.waiting or self.running)
+        return bool(self.scheduler.waiting or self.scheduler.running)
 
     def take_finished(self) -> list[RequestOutput]:
         """The requests that finished since the last call, in order of finishing."""
@@ -169,77 +193,45 @@ class Engine:
     # The loop
 
     def step(self) -> list[StepOutput]:
-        """Prefill one waiting request if it fits, else run one verify pass over the running ones."""
+        """Run one pass; the tokens that it gave, by request. A chunk of a prompt that is not its last gives none."""
         started = time.perf_counter()
         with torch.inference_mode():
-            outputs = self._prefill(admitted) if (admitted := self._admit()) else self._verify()
+            chosen = self.scheduler.next_pass()
+            if isinstance(chosen, Sequence):
+                ran = [self._passes.prefill(chosen, len(self.running))]
+            else:
+                ran = self._passes.verify(chosen) if chosen else []
+        outputs = [self._settle(one) for one in ran]
+        self._warn_of_a_draft_that_misses()
         self.steps += 1
         self.step_seconds += time.perf_counter() - started
-        return outputs
+        return [output for output in outputs if output is not None]
 
-    def _admit(self) -> Sequence | None:
-        """The first waiting request, with its blocks, if there is room for it."""
-        if not self.waiting or len(self.running) >= self.manifest.limits.max_num_seqs:
+    def _settle(self, ran: Ran) -> StepOutput | None:
+        """Publish what others may share, count, and retire the request if it has finished."""
+        sequence = ran.sequence
+        if self.proposer.follows(sequence):
+            self.scheduler.publish(sequence)
+        if not ran.committed:
             return None
-        blocks = self.blocks.allocate(self.blocks.blocks_for(self.waiting[0].length_limit))
-        if blocks is None:
-            return None
-        sequence = self.waiting.popleft()
-        sequence.block_ids = blocks
-        return sequence
-
-    def _prefill(self, sequence: Sequence) -> list[StepOutput]:
-        """Run a prompt in chunks of the largest prefill bucket, the draft behind each chunk."""
-        prompt = sequence.token_ids[:]
-        chunk = self.manifest.buckets.prefill_tokens[-1]
-        self.running.append(sequence)
-        committed: list[int] = []
-        for start in range(0, len(prompt), chunk):
-            tokens = prompt[start : start + chunk]
-            end = start + len(tokens)
-            final = end == len(prompt)
-            graph, bucket = self.graphs.prefill("target_prefill", len(tokens), end)
-            inputs = pad_rows([sequence], [tokens], [start], bucket, self.blocks.block_size)
-            inputs["last_index"] = torch.tensor([len(tokens) - 1], dtype=torch.int32)
-            next_token, features = graph(inputs)[:2]
-            following = None if final else prompt[end]
-            chosen = self.proposer.read_prefill(sequence, inputs, next_token, features, following)
-            if final:
-                committed = sequence.commit(chosen, self.manifest.target.eos_token_ids)
-                self._clock(sequence)
-            # The row after a chunk is known: the prompt's next token, or the one just committed
-            shifted = (prompt + committed)[start + 1 : end + 1]
-            self.proposer.after_prefill(sequence, shifted, start, features, final)
-        return self._collect([sequence], [committed], [(0, 0)])
-
-    def _verify(self) -> list[StepOutput]:
-        """One target pass over every running request, then the draft's next chain."""
-        members = list(self.running)
-        if not members:
-            return []
-        graph, bucket = self._verify_graph(members)
-        starts = [len(member.token_ids) - 1 for member in members]
-        tokens = [member.token_ids[-1:] + member.drafts for member in members]
-        inputs = pad_rows(members, tokens, starts, bucket, self.blocks.block_size)
-        counts = [len(member.drafts) for member in members] + [0] * (bucket.requests - len(members))
-        inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
-        accepted, features = graph(inputs)[:2]
-        rows = self.proposer.read_verify(members, inputs, accepted, features)
-        committed, counted = [], []
-        for member, row in zip(members, rows, strict=False):
-            drafts = len(member.drafts)
-            run = member.commit([token for token in row if token >= 0], self.manifest.target.eos_token_ids)
-            # Accepted drafts that a stop cut off count as accepted: the target agreed with them
-            agreed = sum(token >= 0 for token in row) - 1
-            member.spec_decode.observe(drafts, agreed)
-            self.totals.observe(drafts, agreed)
-            member.drafts = []
-            self._clock(member)
-            committed.append(run)
-            counted.append((drafts, agreed))
-        self._warn_of_a_draft_that_misses()
-        self.proposer.after_verify(members, committed, features)
-        return self._collect(members, committed, counted)
+        now = time.perf_counter()
+        if sequence.timing.first_token is None:
+            sequence.timing.first_token = now
+        sequence.timing.last_token = now
+        self.totals.observe(ran.num_draft_tokens, ran.num_accepted)
+        self.generation_tokens += len(ran.committed)
+        if sequence.finish_reason is not None:
+            self.scheduler.remove(sequence)
+            self._finished.append(sequence.output())
+        return StepOutput(
+            sequence.request.request_id,
+            tuple(ran.committed),
+            sequence.finish_reason,
+            ran.num_draft_tokens,
+            ran.num_accepted,
+            tuple(sequence.logprobs[-len(ran.committed) :]) if sequence.logprobs else (),
+            sequence.stop_reason,
+        )
 
     def _warn_of_a_draft_that_misses(self) -> None:
         """Say once that next to nothing is accepted: the text is right all the same, so nothing else would show it."""
@@ -257,43 +249,6 @@ class Engine:
                 self.totals.num_draft_tokens,
             )
 
-    def _verify_graph(self, members: list[Sequence]) -> tuple[LoadedGraph, Bucket]:
-        """target_verify, or target_decode where the bundle has one and no request holds a draft."""
-        plain = self.manifest.exactness.lossless == "near_tie" and not any(m.drafts for m in members)
-        # Sized for K drafts even where fewer are left, so that the bucket is a function of the length alone
-        rows = 1 if plain else 1 + self.manifest.speculation.num_speculative_tokens
-        limit = self.manifest.limits.max_model_len
-        context = min(limit, max(len(member.token_ids) for member in members) - 1 + rows)
-        return self.graphs.decode("target_decode" if plain else "target_verify", len(members), context)
-
-    def _clock(self, sequence: Sequence) -> None:
-        now = time.perf_counter()
-        if sequence.timing.first_token is None:
-            sequence.timing.first_token = now
-        sequence.timing.last_token = now
-
-    def _collect(
-        self, members: list[Sequence], committed: list[list[int]], counted: list[tuple[int, int]]
-    ) -> list[StepOutput]:
-        """Report committed tokens, beside drafts checked and accepted, and retire what has finished."""
-        outputs = []
-        for member, tokens, counts in zip(members, committed, counted, strict=True):
-            outputs.append(StepOutput(member.request.request_id, tuple(tokens), member.finish_reason, *counts))
-            if member.finish_reason is not None:
-                self.running.remove(member)
-                self.blocks.release(member.block_ids)
-                self._finished.append(
-                    RequestOutput(
-                        member.request.request_id,
-                        member.request.prompt_token_ids,
-                        tuple(member.output_token_ids),
-                        member.finish_reason,
-                        member.timing,
-                        member.spec_decode,
-                    )
-                )
-        return outputs
-
     def close(self) -> None:
         """Give a device's memory back, for a process that goes on without this engine."""
         self.graphs.close()
@@ -301,3 +256,7 @@ class Engine:
     def report(self) -> dict[str, object]:
         """What --stats prints, see `runtime.report`."""
         return report(self)
+
+
+def _watches(tokenizer: Tokenizer) -> Watches:
+    return lambda request: StopStrings(tokenizer, request.sampling.stop, skip=request.sampling.min_tokens)

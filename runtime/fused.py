@@ -17,7 +17,7 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import Tensor
 
-from runtime.batch import block_table
+from runtime.batch import Bucket, block_table
 from runtime.bundle.manifest import GraphKind, Manifest
 from runtime.graphs import GraphSet
 from runtime.proposer import EagleProposer, Proposer, drafts_per_step
@@ -34,9 +34,16 @@ class FusedProposer(Proposer):
     def __init__(self, graphs: GraphSet, num_speculative_tokens: int | None = None) -> None:
         """Propose at most `num_speculative_tokens` drafts, by default the bundle's K; see `drafts_per_step`."""
         self._graphs = graphs
-        self._k = drafts_per_step(graphs.manifest, num_speculative_tokens)
+        self._k = self._most = drafts_per_step(graphs.manifest, num_speculative_tokens)
         self._made = graphs.manifest.speculation.num_speculative_tokens
         self._drafts: list[list[int]] = []  # of the pass that was read last, K for each member; empty: it did not run
+
+    def limit(self, num_speculative_tokens: int) -> None:
+        self._k = min(num_speculative_tokens, self._most)
+
+    def follows(self, sequence: Sequence) -> bool:
+        # Its rows ran if it might draft before the pass's tokens were known, and it can still draft behind them
+        return sequence.finish_reason is None and _may_draft(sequence, pending=0)
 
     def read_prefill(
         self,
@@ -58,7 +65,7 @@ class FusedProposer(Proposer):
         run["features"] = features
         run["next_token"] = next_token if following is None else torch.tensor([following], dtype=torch.int32)
         # Behind a chunk that is not the last nothing is proposed, so nothing may be written
-        limit = sequence.length_limit if following is None else 0
+        limit = self._row_limit(sequence) if following is None else 0
         run["length_limits"] = torch.tensor([limit], dtype=torch.int32)
         (step_tokens,) = graph(run)
         if following is not None:
@@ -76,9 +83,10 @@ class FusedProposer(Proposer):
             return super().read_verify(members, inputs, accepted, features)
         # Row r of accepted is request r, so the bucket of requests is the target's
         requests, rows_each = accepted.shape
-        context = max(self._reach(member, len(member.token_ids) - 1 + rows_each) for member in members)
-        graph, bucket = self._graphs.decode("draft_fused", requests, context)
-        limits = [member.length_limit if on else 0 for member, on in zip(members, may_draft, strict=True)]
+        context = max(self._reach(member, member.num_computed + rows_each) for member in members)
+        graph, bucket = self._graphs.beside("draft_fused", Bucket(requests, rows_each, 0), context)
+        proposing = [on and m.will_catch_up(rows_each) for m, on in zip(members, may_draft, strict=True)]
+        limits = [self._row_limit(m) if on else 0 for m, on in zip(members, proposing, strict=True)]
         limits += [0] * (requests - len(members))
         run = {name: inputs[name] for name in _VERIFY_INPUTS}
         run["block_table"] = block_table(members, bucket)
@@ -92,25 +100,32 @@ class FusedProposer(Proposer):
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         self._fill([sequence])
 
-    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+    def after_verify(
+        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
+    ) -> None:
         self._fill(members)
 
     def _reach(self, sequence: Sequence, end: int) -> int:
         """The context of a pass whose initial rows end before position `end`: K-1 recurrent rows may follow."""
-        return min(end + self._made - 1, sequence.length_limit)
+        return min(end + self._made - 1, self._row_limit(sequence))
+
+    def _row_limit(self, sequence: Sequence) -> int:
+        """The position from which on a request's draft rows are not written: it ends there, or has no block there."""
+        owned = len(sequence.block_ids) * self._graphs.manifest.kv_cache.block_size
+        return min(sequence.length_limit, owned)
 
     def _fill(self, members: Seq[Sequence]) -> None:
         """Hand each member as many of its drafts as it has room for, now that its tokens are committed."""
         for member in members:
             member.drafts = []
         for member, drafts in zip(members, self._drafts, strict=False):
-            if member.finish_reason is None:
+            if member.finish_reason is None and member.caught_up:
                 member.drafts = drafts[: member.draft_room(self._k)]
 
 
-def _may_draft(sequence: Sequence) -> bool:
-    """Whether the request can propose anything after its pass, which commits a token at least."""
-    return sequence.draft_room(1, pending=1) > 0
+def _may_draft(sequence: Sequence, pending: int = 1) -> bool:
+    """Whether the request can propose anything once `pending` more tokens are there; a pass commits one at least."""
+    return sequence.draft_room(1, pending) > 0
 
 
 def draft_kinds(manifest: Manifest, num_speculative_tokens: int) -> tuple[GraphKind, ...]:
@@ -124,5 +139,5 @@ def draft_kinds(manifest: Manifest, num_speculative_tokens: int) -> tuple[GraphK
 
 def draft_proposer(graphs: GraphSet, num_speculative_tokens: int | None = None) -> Proposer:
     """The proposer of the bundle's EAGLE3 draft, over its fused graphs where it has them."""
-    fused = any(kind == "draft_fused" for kind, _, _ in graphs.loaded)
+    fused = any(kind == "draft_fused" for kind, *_ in graphs.loaded)
     return (FusedProposer if fused else EagleProposer)(graphs, num_speculative_tokens)

@@ -22,6 +22,9 @@ from runtime.weights import Weights
 # are few, so that the builder can try every one: kernels may sum in another order at 1024 tokens than at 2048.
 LEAST_WIDTH = 64
 
+# Kind; rows of a prefill pass or requests of another; context; rows of each request
+Key = tuple[GraphKind, int, int, int]
+
 
 class GraphSet:
     """The opened graphs, by kind and bucket, and the pools they share."""
@@ -41,27 +44,38 @@ class GraphSet:
         self._backend = backend
         self.pools: Mapping[str, Tensor] = backend.pools(self.manifest.kv_cache, self.num_blocks)
         units = {unit.name: unit for unit in self.manifest.units}
-        self._graphs: dict[tuple[GraphKind, int, int], LoadedGraph] = {}
+        self._graphs: dict[Key, LoadedGraph] = {}
+        # How many rows each request can have in a pass of some kind and size, fewest first
+        self._row_counts: dict[tuple[GraphKind, int], list[int]] = {}
         for spec in self.manifest.graphs:
             if spec.kind in kinds:
-                size = spec.rows if "prefill" in spec.kind else spec.requests
-                self._graphs[spec.kind, size, spec.context] = LoadedGraph(spec, units, backend, self.pools)
+                size, rows = (spec.rows, spec.rows) if "prefill" in spec.kind else (spec.requests, rows_each(spec))
+                self._graphs[spec.kind, size, spec.context, rows] = LoadedGraph(spec, units, backend, self.pools)
+                counts = self._row_counts.setdefault((spec.kind, size), [])
+                counts[:] = sorted({*counts, rows})
         self._require(kinds)
         block_size = self.manifest.kv_cache.block_size
         self._columns = {key: table_widths(graph.spec, block_size) for key, graph in self._graphs.items()}
         exact = self.manifest.exactness
         pinned = exact.lossless == "exact"
+        self._pin_rows = pinned and "drafts" not in exact.bitwise_across
         self._pin_requests = pinned and "requests" not in exact.bitwise_across
         self._widths: tuple[int, ...] | None = None  # the only block-table widths, in tokens, of decoding; None: any
         if pinned and "context" not in exact.bitwise_across:
             self._widths = exact.context_widths or (self.manifest.buckets.context_tokens[-1],)
+
+        # What the target's graphs do beside their greedy choice: give logits to the host, or sample themselves
+        heads = [graph.spec for (kind, *_), graph in self._graphs.items() if kind.startswith("target")]
+        self.gives_logits = any(value.name == "logits" for spec in heads for value in spec.outputs)
+        self.samples = any(value.name == "uniforms" for spec in heads for value in spec.inputs)
 
     def _require(self, kinds: Iterable[GraphKind]) -> None:
         buckets = self.manifest.buckets
         for kind in kinds:
             for context in buckets.context_tokens:
                 for size in buckets.prefill_within(context) if "prefill" in kind else buckets.num_seqs:
-                    if (kind, size, context) not in self._graphs:
+                    rows = size if "prefill" in kind else self._most_rows(kind)
+                    if (kind, size, context, rows) not in self._graphs:
                         raise IntegrityError(
                             "The bundle lacks a graph",
                             expected=f"{kind} for {size} and context {context}",
@@ -76,14 +90,14 @@ class GraphSet:
             close()
 
     @property
-    def loaded(self) -> Mapping[tuple[GraphKind, int, int], LoadedGraph]:
-        """Every opened graph by (kind, size, context)."""
+    def loaded(self) -> Mapping[Key, LoadedGraph]:
+        """Every opened graph by (kind, size, context, rows of each request)."""
         return self._graphs
 
     def seconds(self) -> dict[GraphKind, float]:
         """Time inside the compiled calls so far, by kind of graph; kinds that are not opened are absent."""
         spent: dict[GraphKind, float] = {}
-        for (kind, _, _), graph in self._graphs.items():
+        for (kind, *_), graph in self._graphs.items():
             spent[kind] = spent.get(kind, 0.0) + graph.seconds
         return spent
 
@@ -94,31 +108,49 @@ class GraphSet:
     def prefill(self, kind: GraphKind, tokens: int, context: int) -> tuple[LoadedGraph, Bucket]:
         """The graph for one chunk of `tokens` rows whose last row sees `context` entries."""
         size = min(size for size in self.manifest.buckets.prefill_tokens if size >= tokens)
-        return self._pick(kind, size, 1, size, context, None)
+        return self._pick(kind, size, Bucket(1, size, 0), context, None)
 
-    def decode(self, kind: GraphKind, requests: int, context: int) -> tuple[LoadedGraph, Bucket]:
+    def decode(
+        self, kind: GraphKind, requests: int, context: int, drafts: int | None = None
+    ) -> tuple[LoadedGraph, Bucket]:
         """The graph for `requests` requests, the longest of which sees `context` entries.
 
         For the target's passes the bucket moves only along axes that keep every bit, see `Exactness`.
+
+        Args:
+            drafts: the most that any of them has; by default the bundle's K.
         """
         target = kind.startswith("target")
         sizes = self.manifest.buckets.num_seqs
         size = sizes[-1] if target and self._pin_requests else min(s for s in sizes if s >= requests)
-        rows = 1 + self.manifest.speculation.num_speculative_tokens
-        if kind in ("draft_recurrent", "target_decode"):
-            rows = 1
-        return self._pick(kind, size, size, rows, context, self._widths if target else None)
+        rows = self._most_rows(kind)
+        if drafts is not None and not self._pin_rows:
+            rows = min((count for count in self._row_counts[kind, size] if count > drafts), default=rows)
+        return self._pick(kind, size, Bucket(size, rows, 0), context, self._widths if target else None)
+
+    def beside(self, kind: GraphKind, bucket: Bucket, context: int) -> tuple[LoadedGraph, Bucket]:
+        """The draft's graph for the same requests and rows as a target's pass that ran in `bucket`."""
+        return self._pick(kind, bucket.requests, bucket, context, None)
+
+    def _most_rows(self, kind: GraphKind) -> int:
+        single = kind in ("draft_recurrent", "target_decode")
+        return 1 if single else 1 + self.manifest.speculation.num_speculative_tokens
 
     def _pick(
-        self, kind: GraphKind, size: int, requests: int, rows: int, context: int, widths: tuple[int, ...] | None
+        self, kind: GraphKind, size: int, bucket: Bucket, context: int, widths: tuple[int, ...] | None
     ) -> tuple[LoadedGraph, Bucket]:
         contexts, block_size = self.manifest.buckets.context_tokens, self.manifest.kv_cache.block_size
         if widths is not None:
             context = min(width for width in widths if width >= context)
-        key = (kind, size, min(c for c in contexts if c >= min(context, contexts[-1])))
+        key = (kind, size, min(c for c in contexts if c >= min(context, contexts[-1])), bucket.rows_each)
         columns = self._columns[key]
         blocks = next((w for w in columns if w * block_size >= context), columns[-1])
-        return self._graphs[key], Bucket(requests, rows, blocks)
+        return self._graphs[key], Bucket(bucket.requests, bucket.rows_each, blocks)
+
+
+def rows_each(spec: Graph) -> int:
+    """Rows of each request in a pass of `spec`."""
+    return spec.rows // spec.requests
 
 
 def table_columns(spec: Graph, block_size: int) -> int:

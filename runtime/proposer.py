@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from runtime.backends.device import to_host
-from runtime.batch import pad_rows
+from runtime.batch import Bucket, pad_rows
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import Manifest
 from runtime.graphs import GraphSet
@@ -30,6 +30,14 @@ class Proposer(Protocol):
     `inputs` are those of the target's pass, and its outputs may still lie on a device.
     """
 
+    def limit(self, num_speculative_tokens: int) -> None:
+        """Propose at most so many drafts from now on: 0 to the number that the proposer was made for."""
+        return
+
+    def follows(self, sequence: Sequence) -> bool:
+        """Whether the draft's KV of the request is as far as the target's, once the `after_...` of a pass is done."""
+        return True
+
     def read_prefill(
         self,
         sequence: Sequence,
@@ -38,12 +46,12 @@ class Proposer(Protocol):
         features: Tensor,
         following: int | None,
     ) -> list[int]:
-        """The token that the target chose after the chunk, [1]; nothing where the prompt goes on.
+        """The token that the target chose after the chunk, [1]; nothing where the text goes on.
 
         Args:
             inputs: of target_prefill.
             features: [T, A*Ht].
-            following: the prompt's token after the chunk; None after its last chunk.
+            following: the known token after the chunk; None where there is none.
         """
         chosen: list[int] = next_token.tolist() if following is None else []
         return chosen
@@ -51,11 +59,11 @@ class Proposer(Protocol):
     def read_verify(
         self, members: Seq[Sequence], inputs: Mapping[str, Tensor], accepted: Tensor, features: Tensor
     ) -> list[list[int]]:
-        """accepted [R, 1+K] as lists. Row r is members[r]'s; rows past the last member are padding.
+        """accepted [R, 1+k] as lists. Row r is members[r]'s; rows past the last member are padding.
 
         Args:
             inputs: of target_verify.
-            features: [R*(1+K), A*Ht].
+            features: [R*(1+k), A*Ht].
         """
         rows: list[list[int]] = accepted.tolist()
         return rows
@@ -64,19 +72,21 @@ class Proposer(Protocol):
         """A chunk of `sequence`'s prompt ran.
 
         Args:
-            shifted: for each row of the chunk the token after it: of the prompt, and for the last row of the last
+            shifted: for each row of the chunk the token after it: the known one, or for the last row of the last
                 chunk the token that the target just chose.
             start: position of the chunk's first row.
             features: [T, A*Ht].
-            final: this was the prompt's last chunk; only then are drafts proposed.
+            final: the last of these tokens is new; only then are drafts proposed.
         """
         ...
 
-    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
-        """A verify pass ran. Rows of members[r] begin at r * (1+K) in features [R*(1+K), A*Ht].
+    def after_verify(
+        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
+    ) -> None:
+        """A verify pass ran in `bucket`. Rows of members[r] begin at r * (1+k) in features [R*(1+k), A*Ht].
 
-        accepted[r] is what the target committed for it: tokens after its rows 0, 1, .... A finished member is passed
-        too, with its features; it needs no drafts.
+        accepted[r] holds the tokens after its rows 0, 1, ..., as committed; `num_computed` counts these rows already.
+        A finished member is passed too, with its features; it needs no drafts, nor does one that is still behind.
         """
         ...
 
@@ -87,7 +97,9 @@ class NoProposer(Proposer):
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         return
 
-    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+    def after_verify(
+        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
+    ) -> None:
         return
 
 
@@ -98,17 +110,22 @@ class ScriptedProposer(Proposer):
     """
 
     def __init__(self, script: Callable[[Sequence, int], list[int]], num_speculative_tokens: int) -> None:
-        self._script, self._k = script, num_speculative_tokens
+        self._script, self._k, self._most = script, num_speculative_tokens, num_speculative_tokens
+
+    def limit(self, num_speculative_tokens: int) -> None:
+        self._k = min(num_speculative_tokens, self._most)
 
     def _fill(self, sequence: Sequence) -> None:
-        room = 0 if sequence.finish_reason else sequence.draft_room(self._k)
+        room = 0 if sequence.finish_reason or not sequence.caught_up else sequence.draft_room(self._k)
         sequence.drafts = self._script(sequence, room)[:room] if room else []
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         if final:
             self._fill(sequence)
 
-    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+    def after_verify(
+        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
+    ) -> None:
         for member in members:
             self._fill(member)
 
@@ -116,18 +133,24 @@ class ScriptedProposer(Proposer):
 class EagleProposer(Proposer):
     """The EAGLE3 chain: one initial pass over the target's rows, then k-1 recurrent passes of one row per request.
 
-    k is the bundle's K or less. The rows of a pass are 1+K either way, because the graphs are compiled for them.
+    k is the bundle's K or less; with k = 0 the initial pass alone runs, so that the draft's KV stays in step.
     """
 
     def __init__(self, graphs: GraphSet, num_speculative_tokens: int | None = None) -> None:
         """Propose at most `num_speculative_tokens` drafts, by default the bundle's K; see `drafts_per_step`."""
         self._graphs = graphs
-        self._k = drafts_per_step(graphs.manifest, num_speculative_tokens)
-        self._rows = 1 + graphs.manifest.speculation.num_speculative_tokens
+        self._k = self._most = drafts_per_step(graphs.manifest, num_speculative_tokens)
         self._block_size = graphs.manifest.kv_cache.block_size
 
+    def limit(self, num_speculative_tokens: int) -> None:
+        self._k = min(num_speculative_tokens, self._most)
+
+    def follows(self, sequence: Sequence) -> bool:
+        return _will_draft(sequence)
+
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
-        if not _will_draft(sequence, self._k):
+        sequence.drafts = []
+        if not _will_draft(sequence):
             return
         end = start + len(shifted)
         graph, bucket = self._graphs.prefill("draft_initial_prefill", len(shifted), end)
@@ -135,50 +158,53 @@ class EagleProposer(Proposer):
         inputs["features"] = features
         inputs["last_index"] = torch.tensor([len(shifted) - 1], dtype=torch.int32)
         token, state = graph(inputs)
-        if final:
+        if final and self._wants(sequence):
             sequence.drafts = token.tolist()
-            self._chain([sequence], [end], state)
+            self._chain([sequence], state)
 
-    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor) -> None:
+    def after_verify(
+        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
+    ) -> None:
+        for member in members:
+            member.drafts = []
         # A member that will never draft again needs no draft KV: its rows are padding, its place in the pass stays
-        active = [_will_draft(member, self._k) for member in members]
+        active = [_will_draft(member) for member in members]
         if not any(active):
-            for member in members:
-                member.drafts = []
             return
-        rows = self._rows
-        requests = features.shape[0] // rows
-        # The rows ran at the positions that are now just before the committed tokens
-        starts = [len(m.token_ids) - 1 - len(tokens) for m, tokens in zip(members, accepted, strict=True)]
-        ends = [start + len(tokens) for start, tokens in zip(starts, accepted, strict=True)]
         tokens = [run if on else [] for run, on in zip(accepted, active, strict=True)]
-        context = max(end for end, on in zip(ends, active, strict=True) if on)
-        graph, bucket = self._graphs.decode("draft_initial", requests, context)
+        starts = [member.num_computed - len(run) for member, run in zip(members, accepted, strict=True)]
+        context = max(member.num_computed for member, on in zip(members, active, strict=True) if on)
+        graph, bucket = self._graphs.beside("draft_initial", bucket, context)
         inputs = pad_rows(members, tokens, starts, bucket, self._block_size)
-        last = [r * rows + max(len(run), 1) - 1 for r, run in enumerate(tokens)]
-        last += [r * rows for r in range(len(members), requests)]
+        last = [r * bucket.rows_each + max(len(run), 1) - 1 for r, run in enumerate(tokens)]
+        last += [r * bucket.rows_each for r in range(len(members), bucket.requests)]
         inputs["features"] = features
         inputs["last_index"] = torch.tensor(last, dtype=torch.int32)
         token, state = graph(inputs)
-        for member, first, on in zip(members, token.tolist(), active, strict=False):
-            member.drafts = [first] if on else []
-        self._chain(members, ends, state)
+        if not any(map(self._wants, members)):
+            return
+        for member, first in zip(members, token.tolist(), strict=False):
+            member.drafts = [first] if self._wants(member) else []
+        self._chain(members, state)
 
-    def _chain(self, members: Seq[Sequence], positions: Seq[int], state: Tensor) -> None:
-        """Recurrent passes until every member has its drafts.
+    def _wants(self, sequence: Sequence) -> bool:
+        """Whether the request's next pass holds drafts."""
+        return _will_draft(sequence) and sequence.caught_up and self._k > 0
+
+    def _chain(self, members: Seq[Sequence], state: Tensor) -> None:
+        """Recurrent passes until every member has its drafts; the first draft row stands at `num_computed`.
 
         Args:
-            positions: for each member the position of its next draft row: that of the token it proposes from.
             state: [R, H] from the initial pass, row r for members[r].
         """
         wanted = [m.draft_room(self._k) if m.drafts else 0 for m in members]
         for step in range(1, max(wanted)):
             going = [want > step for want in wanted]
             # Only of those that go on: another may stand at max_model_len, past which there is no bucket
-            context = max(position for position, on in zip(positions, going, strict=True) if on) + step
+            context = max(member.num_computed for member, on in zip(members, going, strict=True) if on) + step
             graph, bucket = self._graphs.decode("draft_recurrent", len(members), context)
             tokens = [member.drafts[-1:] if on else [] for member, on in zip(members, going, strict=True)]
-            starts = [position + step - 1 for position in positions]
+            starts = [member.num_computed + step - 1 for member in members]
             inputs = pad_rows(members, tokens, starts, bucket, self._block_size)
             inputs["state"] = _fit_rows(state, bucket.requests)
             token, state = graph(inputs)
@@ -206,9 +232,9 @@ def drafts_per_step(manifest: Manifest, num_speculative_tokens: int | None) -> i
     return num_speculative_tokens
 
 
-def _will_draft(sequence: Sequence, num_speculative_tokens: int) -> bool:
-    """Whether the request will ever propose again; the cutoff never grows, so one look is enough."""
-    return sequence.finish_reason is None and sequence.draft_room(num_speculative_tokens) > 0
+def _will_draft(sequence: Sequence) -> bool:
+    """Whether the request can ever propose again; the cutoff never grows, so one look is enough."""
+    return sequence.finish_reason is None and sequence.draft_room(1) > 0
 
 
 def _fit_rows(state: Tensor, rows: int) -> Tensor:

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from runtime.request import FinishReason, Request, SpecDecodeStats, Timing
+from runtime.request import FinishReason, Request, RequestOutput, SpecDecodeStats, Timing
+from runtime.sampling.params import TokenLogprobs
+
+
+class StopWatch(Protocol):
+    """Looks for stop strings in the text of tokens as they are committed; `runtime.text.stop.StopStrings` is one."""
+
+    def push(self, ids: Seq[int]) -> tuple[str, str | None]:
+        """Take the next ids; returns text that is of no interest here, and the stop string that came about."""
+        ...
 
 
 @dataclass
 class Sequence:
     """State of one request.
 
-    Invariant after every step: the target's KV holds positions 0..len(token_ids)-2, the draft's holds the same
-    positions (row i from feature i and token i+1) while the request may still draft; the last token is in neither.
+    Between two steps a request that is caught up has the target's KV for positions 0..len(token_ids)-2, and the draft's
+    for the same positions (row i from feature i and token i+1) while it may still draft; the last token is in neither.
+    One that is new, or that was preempted, is behind: `num_computed` says how far its KV goes.
 
     Attributes:
         token_ids: prompt and generated tokens.
         length_limit: no token is generated past this many, prompt included: min(prompt + max_tokens, max_model_len).
-        block_ids: blocks in order of position, enough for length_limit tokens.
+        block_ids: blocks in order of position, enough for what the next pass writes.
         drafts: what the next verify pass will check, 0..K tokens.
+        num_computed: positions from 0 on whose KV is there.
+        arrival: order of arrival, which decides who is preempted last.
+        stop_token_ids: ids that end the request, the model's own among them unless they are ignored.
+        eos_token_ids: those of them that are the model's own.
+        watch: for stop strings, where it has any.
+        logprobs: one for each generated token, where asked for.
+        block_keys, num_published: keys of its blocks for the prefix cache, and how many of its blocks can be found.
     """
 
     request: Request
@@ -29,6 +48,17 @@ class Sequence:
     finish_reason: FinishReason | None = None
     timing: Timing = field(default_factory=Timing)
     spec_decode: SpecDecodeStats = field(default_factory=SpecDecodeStats)
+    num_computed: int = 0
+    arrival: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    eos_token_ids: frozenset[int] = frozenset()
+    watch: StopWatch | None = None
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    stop_reason: int | str | None = None
+    block_keys: list[bytes] = field(default_factory=list)
+    num_published: int = 0
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -38,6 +68,20 @@ class Sequence:
     def output_token_ids(self) -> list[int]:
         return self.token_ids[self.num_prompt_tokens :]
 
+    @property
+    def prefilling(self) -> bool:
+        """Whether the prompt is not computed yet."""
+        return self.num_computed < self.num_prompt_tokens
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the next pass gives a new token; after a preemption known ones are computed first."""
+        return self.num_computed >= len(self.token_ids) - 1
+
+    def will_catch_up(self, rows: int) -> bool:
+        """Whether the request is caught up after a verify pass with room for `rows` of its rows."""
+        return self.num_computed + rows >= len(self.token_ids) - 1
+
     def draft_room(self, num_speculative_tokens: int, pending: int = 0) -> int:
         """How many drafts the next verify pass may hold: the position cutoff, once `pending` tokens more are there.
 
@@ -46,17 +90,52 @@ class Sequence:
         """
         return max(0, min(num_speculative_tokens, self.length_limit - len(self.token_ids) - pending - 1))
 
-    def commit(self, tokens: list[int], eos_token_ids: tuple[int, ...]) -> list[int]:
+    def commit(self, tokens: Seq[int], logprobs: Seq[TokenLogprobs] | None = None) -> list[int]:
         """Append tokens one at a time until one ends the request; returns those that were appended.
 
-        Stop comes before length: a token that is both the last allowed one and an end-of-sequence id is a stop.
+        Stop comes before length: a token that is both the last allowed one and an end-of-sequence id is a stop. What
+        lies behind the end is dropped whole: ids, logprobs and, with `num_computed`, their KV.
         """
-        for count, token in enumerate(tokens, start=1):
+        count = 0
+        for token in tokens:
             self.token_ids.append(token)
-            if token in eos_token_ids and not self.request.ignore_eos:
-                self.finish_reason = "stop"
-            elif len(self.token_ids) >= self.length_limit:
-                self.finish_reason = "length"
+            count += 1
+            self._look_for_the_end(token)
             if self.finish_reason is not None:
-                return tokens[:count]
-        return list(tokens)
+                break
+        if logprobs is not None:
+            self.logprobs += logprobs[:count]
+        self.num_computed = len(self.token_ids) - 1
+        return list(tokens[:count])
+
+    def _look_for_the_end(self, token: int) -> None:
+        generated = len(self.token_ids) - self.num_prompt_tokens
+        found = self.watch.push([token])[1] if self.watch is not None else None
+        if token in self.stop_token_ids and generated > self.request.sampling.min_tokens:
+            self.finish_reason = "stop"
+            self.stop_reason = None if token in self.eos_token_ids else token
+        elif found is not None:
+            self.finish_reason, self.stop_reason = "stop", found
+        elif len(self.token_ids) >= self.length_limit:
+            self.finish_reason = "length"
+
+    def preempt(self) -> None:
+        """Forget all KV; the tokens stay, and are computed anew."""
+        self.block_ids, self.drafts = [], []
+        self.num_computed = self.num_published = 0
+        self.num_preemptions += 1
+
+    def output(self) -> RequestOutput:
+        """What the caller gets of a finished request."""
+        return RequestOutput(
+            self.request.request_id,
+            self.request.prompt_token_ids,
+            tuple(self.output_token_ids),
+            self.finish_reason or "length",
+            self.timing,
+            self.spec_decode,
+            tuple(self.logprobs),
+            self.stop_reason,
+            self.num_cached_tokens,
+            self.num_preemptions,
+        )

@@ -10,8 +10,9 @@ All of it came with a model from elsewhere, so it is data: the template runs in 
 parse is an IntegrityError.
 """
 
+from runtime.text.stop import StopStrings
 from runtime.text.stream import StreamDecoder
 from runtime.text.template import ChatTemplate, Message
 from runtime.text.tokenizer import Tokenizer, has_tokenizer
 
-__all__ = ["ChatTemplate", "Message", "StreamDecoder", "Tokenizer", "has_tokenizer"]
+__all__ = ["ChatTemplate", "Message", "StopStrings", "StreamDecoder", "Tokenizer", "has_tokenizer"]

@@ -48,6 +48,13 @@ class StreamDecoder:
             self._move_window()
         return delta
 
+    def pending(self) -> str:
+        """The text of a last run of byte tokens, as it is if the stream ends here; "" where it is no whole text.
+
+        Only a byte-fallback tokenizer has such runs: `push` returns them once another token follows.
+        """
+        return self._tokenizer.decode(self._window)[self._emitted :].rstrip(REPLACEMENT) if self._open_run() else ""
+
     def flush(self) -> str:
         """The text still held back, as it is; call it after the last push. The decoder is then empty."""
         delta = self._tokenizer.decode(self._window)[self._emitted :]

@@ -33,6 +33,7 @@ from aot.reference import (
     with_shared,
 )
 from aot.verify.eager import EagerBackend, eager_bundle
+from runtime.batch import Bucket
 from runtime.bundle.manifest import (
     Axis,
     Buckets,
@@ -366,11 +367,21 @@ class _Watched(Proposer):
         if self._script:
             self._script.after_prefill(sequence, shifted, start, features, final)
 
-    def after_verify(self, members: Sequence[Running], accepted: Sequence[list[int]], features: Tensor) -> None:
-        self._draft.after_verify(members, accepted, features)
+    def limit(self, num_speculative_tokens: int) -> None:
+        self._draft.limit(num_speculative_tokens)
+        if self._script:
+            self._script.limit(num_speculative_tokens)
+
+    def follows(self, sequence: Running) -> bool:
+        return self._draft.follows(sequence)
+
+    def after_verify(
+        self, members: Sequence[Running], accepted: Sequence[list[int]], features: Tensor, bucket: Bucket
+    ) -> None:
+        self._draft.after_verify(members, accepted, features, bucket)
         self._note(members)
         if self._script:
-            self._script.after_verify(members, accepted, features)
+            self._script.after_verify(members, accepted, features, bucket)
 
 
 class Observed:

@@ -176,7 +176,7 @@ def test_loading_takes_the_fused_draft_where_the_bundle_has_it(k: int, monkeypat
     monkeypatch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: rig.backend)
     engine = Engine.load(rig.bundle, num_speculative_tokens=k)
     assert isinstance(engine.proposer, FusedProposer)
-    assert {kind for kind, _, _ in engine.graphs.loaded} == {
+    assert {kind for kind, *_ in engine.graphs.loaded} == {
         *("target_prefill", "target_verify", "draft_fused_prefill", "draft_fused")
     }
 

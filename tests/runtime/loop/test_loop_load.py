@@ -30,7 +30,7 @@ def load(patch: pytest.MonkeyPatch, shape: Shape, **options: object) -> Engine:
 
 
 def opened(engine: Engine) -> set[str]:
-    return {kind for kind, _, _ in engine.graphs.loaded}
+    return {kind for kind, *_ in engine.graphs.loaded}
 
 
 def test_speculation_opens_the_drafts_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
