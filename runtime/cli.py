@@ -21,6 +21,7 @@ from runtime.bench.command import bench
 from runtime.bundle.errors import Eagle3Error, UsageError, render
 from runtime.bundle.threads import bound_spinning
 from runtime.export import export_config
+from runtime.tune.command import tune
 
 if TYPE_CHECKING:
     from runtime.prompts import Prompt
@@ -147,6 +148,7 @@ def command(
 
 
 command.add_command(bench)
+command.add_command(tune)
 command.add_command(export_config)
 
 

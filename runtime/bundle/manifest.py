@@ -222,8 +222,7 @@ class Exactness:
     """What greedy speculation promises against plain greedy decoding, and why it may.
 
     lossless: "exact" when plain decoding runs through target_verify, "near_tie" when it has a graph of its own.
-    bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index);
-    "drafts" is the number of rows that each request has.
+    bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index).
     A runtime that promises exactness moves between buckets during decoding only along these axes, and stays in the
     largest bucket of any other. "drafts" is the number of rows that a request has in a pass, where the bundle has
     graphs of several.
