@@ -16,6 +16,13 @@ from runtime.bundle.schedule import KSchedule
 if TYPE_CHECKING:
     from aot.verify.probe import Meaning
 
+# What a bundle can do about sampling, in words
+SAMPLING = {
+    "greedy": "greedy, in the graphs",
+    "logits": "any, by the host: the graphs return logits",
+    "random": "greedy and random, in the graphs",
+}
+
 
 def plan_json(plan: Plan, backend: BuildBackend) -> dict[str, Any]:
     """The plan for machines."""
@@ -118,6 +125,7 @@ def bundle_lines(manifest: Manifest, path: str = "DIR") -> Iterator[str]:
     if d2t := manifest.draft.config.get("d2t_sha256"):
         yield f"  d2t      {d2t[:16]}, head {manifest.draft.config['lm_head_sha256'][:16]}"
     yield f"  promise  {promise.lossless}; {promise.scripted_patterns} scripted patterns; bits kept across {across}"
+    yield f"  sampling {SAMPLING[manifest.sampling]}"
     if manifest.requires.backend == "neuron":
         yield from _neuron_lines(manifest, path)
     else:

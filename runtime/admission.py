@@ -87,9 +87,9 @@ def _check_prompt(what: str, request: Request, manifest: Manifest) -> None:
 def _check_sampling(what: str, request: Request, graphs: GraphSet) -> None:
     """Refuse what needs logits that the graphs do not give."""
     params = request.sampling
-    if graphs.gives_logits or not params.needs_logits:
+    if graphs.manifest.sampling == "logits" or not params.needs_logits:
         return
-    if graphs.samples:
+    if graphs.manifest.sampling == "random":
         from runtime.sampling.device import unsupported
 
         if (name := unsupported(params)) is None:

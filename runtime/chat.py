@@ -17,6 +17,7 @@ from runtime.bundle.errors import UsageError, render
 from runtime.generate import TokenEngine, generate
 from runtime.output import Out, Streamer
 from runtime.request import Request
+from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.text import Message, Tokenizer
 
 EXIT = "/exit"
@@ -32,7 +33,7 @@ class Chat:
         out: where answers and remarks go.
         max_model_len: prompt and answer together hold at most so many tokens.
         max_tokens: of one answer.
-        eos_token_ids: the ids that end an answer.
+        sampling: of every answer; a stop string cuts what is shown and what the conversation keeps.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class Chat:
         *,
         max_model_len: int,
         max_tokens: int,
-        eos_token_ids: tuple[int, ...],
         ignore_eos: bool = False,
+        sampling: SamplingParams = GREEDY,
     ) -> None:
         self._engine, self._tokenizer, self._out = engine, tokenizer, out
         self._max_model_len, self._max_tokens = max_model_len, max_tokens
-        self._eos_token_ids, self._ignore_eos = eos_token_ids, ignore_eos
+        self._ignore_eos, self._sampling = ignore_eos, sampling
         self._turns = 0
         self.messages: list[Message] = []
 
@@ -75,7 +76,7 @@ class Chat:
         try:
             ids = self._fit()
             self._turns += 1
-            request = Request(f"turn-{self._turns}", ids, self._max_tokens, self._ignore_eos)
+            request = Request(f"turn-{self._turns}", ids, self._max_tokens, self._ignore_eos, self._sampling)
             answer = self._stream(request)
         except UsageError as error:
             self.messages = before
@@ -86,7 +87,7 @@ class Chat:
 
     def _stream(self, request: Request) -> str:
         """Run `request` and print its text. Ctrl-C stops it between two steps, never within one."""
-        streamer = Streamer(self._out, self._tokenizer, self._eos_token_ids)
+        streamer = Streamer(self._out, self._tokenizer, self._sampling)
         with interrupt_flag() as interrupted:
             outputs = list(generate(self._engine, [request], on_step=streamer.push, stop=interrupted))
         streamer.finish(aborted=not outputs)

@@ -2,13 +2,15 @@
 
 The builder proved it where it built. This repeats the proof where the bundle runs: the same prompts through
 plain decoding and through speculation, each alone and all as one batch. Plain decoding of each prompt alone
-is the reference; a token of any other run that differs from it is a failure.
+is the reference; a token of any other run that differs from it is a failure, and so is a log probability where
+they were asked for. Random requests are compared too: with a seed and the coupled rejection their text is fixed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from runtime.generate import TokenEngine, generate
 from runtime.prompts import Prompt
@@ -39,29 +41,35 @@ class Comparison:
         prompt: the prompt.
         length: tokens of its reference answer.
         differences: run (one of RUNS) -> index of the first generated token at which it leaves the reference.
+        logprobs: the same for log probabilities, of runs whose tokens are the same; None where none were asked for.
     """
 
     prompt: Prompt
     length: int
     differences: dict[str, int] = field(default_factory=dict)
+    logprobs: dict[str, int] | None = None
 
     @property
     def same(self) -> bool:
-        return not self.differences
+        return not (self.differences or self.logprobs)
 
     def sentence(self) -> str:
         """ "same, 64 tokens" or where each run differs first."""
         if self.same:
             return f"same, {self.length} tokens"
-        return "; ".join(f"{run}: first difference at token {at}" for run, at in self.differences.items())
+        parts = [f"{run}: first difference at token {at}" for run, at in self.differences.items()]
+        parts += [f"{run}: log probabilities differ at token {at}" for run, at in (self.logprobs or {}).items()]
+        return "; ".join(parts)
 
     def to_json(self) -> dict[str, object]:
         head: dict[str, object] = {} if self.prompt.id is None else {"id": self.prompt.id}
+        logprobs = {} if self.logprobs is None else {"first_logprobs_difference": dict(self.logprobs)}
         return head | {
             "prompt": self.prompt.title(),
             "same": self.same,
             "tokens": self.length,
             "first_difference": dict(self.differences),
+            **logprobs,
         }
 
 
@@ -88,9 +96,14 @@ def first_difference(reference: RequestOutput, other: RequestOutput) -> int | No
     for index, (left, right) in enumerate(zip(reference.token_ids, other.token_ids, strict=False)):
         if left != right:
             return index
-    if (len(reference.token_ids), reference.finish_reason) == (len(other.token_ids), other.finish_reason):
-        return None
-    return min(len(reference.token_ids), len(other.token_ids))
+    ends = [(len(each.token_ids), each.finish_reason, each.stop_reason) for each in (reference, other)]
+    return None if ends[0] == ends[1] else min(len(reference.token_ids), len(other.token_ids))
+
+
+def first_logprobs_difference(reference: RequestOutput, other: RequestOutput) -> int | None:
+    """Index of the first token whose log probabilities differ by a bit, or are missing from one; None without any."""
+    pairs = zip_longest(reference.logprobs, other.logprobs)
+    return next((index for index, (left, right) in enumerate(pairs) if left != right), None)
 
 
 def compare(
@@ -111,13 +124,14 @@ def compare(
     alone, batch = _alone(speculating, requests), _batch(speculating, requests)
     results = []
     stats = SpecDecodeStats()
-    for prompt, right, *others in zip(prompts, reference, alone, plain_batch, batch, strict=True):
-        differences = {
-            run: at
-            for run, other in zip(RUNS, others, strict=True)
-            if (at := first_difference(right, other)) is not None
-        }
-        results.append(Comparison(prompt, len(right.token_ids), differences))
+    for prompt, request, right, *others in zip(prompts, requests, reference, alone, plain_batch, batch, strict=True):
+        result = Comparison(prompt, len(right.token_ids), logprobs=None if request.sampling.logprobs is None else {})
+        for run, other in zip(RUNS, others, strict=True):
+            if (at := first_difference(right, other)) is not None:
+                result.differences[run] = at
+            elif result.logprobs is not None and (at := first_logprobs_difference(right, other)) is not None:
+                result.logprobs[run] = at
+        results.append(result)
     for output in [*alone, *batch]:
         stats.merge(output.spec_decode)
     return results, stats

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -21,6 +21,7 @@ from runtime.bench.command import bench
 from runtime.bundle.errors import Eagle3Error, UsageError, render
 from runtime.bundle.threads import bound_spinning
 from runtime.export import export_config
+from runtime.sampling.options import given, sampling_options
 from runtime.tune.command import tune
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Examples:
   eagle3-run --bundle artifacts/smollm2-135m --prompt "Why is the sky blue?" --stats
   eagle3-run --bundle artifacts/smollm2-135m --raw --prompt "Once upon a time" --max-tokens 40
   eagle3-run --bundle artifacts/smollm2-135m --prompts prompts.jsonl --json > answers.jsonl
+  eagle3-run --bundle artifacts/chat --prompt "Name a colour." --temperature 0.8 --top-p 0.95 --seed 7
   eagle3-run --bundle artifacts/smollm2-135m --check
   eagle3-run --bundle artifacts/smollm2-135m-neuron --device sim --prompt "Why is the sky blue?"
   eagle3-run bench --bundle artifacts/smollm2-135m --prompts eval.jsonl
@@ -45,6 +47,9 @@ Lines of a prompts file:
   {"prompt": "Why is the sky blue?"}
   {"id": "q7", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}
   {"prompt_token_ids": [1, 4093, 253]}
+  {"prompt": "Name a colour.", "temperature": 0.8, "seed": 7, "stop": ["\\n"]}
+A line may have any option of sampling under its name with underscores, and ignore_eos,
+include_stop_str_in_output, stop_token_ids, logit_bias, allowed_token_ids and bad_words.
 
 \b
 Exit codes: 0 ok, 1 unexpected or --check found a difference, 2 usage,
@@ -77,6 +82,20 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
     metavar="N",
     help="Generate at most N tokens for each prompt.  [default: 256; 64 with --check]",
 )
+@sampling_options
+@click.option(
+    "--rejection",
+    type=click.Choice(["coupled", "standard"]),
+    help="How drafts are checked above temperature 0: coupled gives a seed's text with and without speculation, "
+    "standard its distribution.  [default: the bundle's]",
+)
+@click.option(
+    "--prefix-caching",
+    type=click.Choice(["exact", "full", "off"]),
+    default="exact",
+    show_default=True,
+    help="Take KV of a prompt's beginning from earlier requests: exact where no bit of the answer changes by it.",
+)
 @click.option("--no-speculation", is_flag=True, help="Decode plainly, one token a pass.")
 @click.option("--ignore-eos", is_flag=True, help="Go on past the model's end of sequence.")
 @click.option("--stats", is_flag=True, help="Print counts and times of the run to standard error.")
@@ -91,6 +110,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     bundle: Path | None,
     texts: tuple[str, ...],
     file: Path | None,
@@ -103,6 +123,9 @@ def command(
     device: str | None,
     as_json: bool,
     quiet: bool,
+    rejection: Literal["coupled", "standard"] | None,
+    prefix_caching: Literal["exact", "full", "off"],
+    **sampling: object,
 ) -> int:
     """Answer prompts from a bundle by speculative decoding; nothing is compiled.
 
@@ -116,6 +139,8 @@ def command(
         raise click.MissingParameter(ctx=context, param=missing)
     if check and no_speculation:
         raise UsageError("--check compares speculation with plain decoding", repair="leave --no-speculation out")
+    if sampling["logprobs"] is not None and not (as_json or check):
+        raise UsageError("--logprobs are printed by --json only", repair="give --json too, or leave --logprobs out")
     from runtime import commands
     from runtime.prompts import Prompt, read_prompts
 
@@ -138,6 +163,9 @@ def command(
             as_json=as_json,
             quiet=quiet,
             device=device,
+            sampling=given(sampling),
+            rejection=rejection,
+            prefix_caching=prefix_caching,
         ),
     )
     if check:

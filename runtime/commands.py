@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -27,15 +28,25 @@ from runtime.generate import TokenEngine, generate
 from runtime.output import InOrder, Out, Streamer, run_stats, stats_lines
 from runtime.prompts import Prompt, to_requests
 from runtime.request import Request
+from runtime.sampling.params import GREEDY, SamplingParams
+from runtime.sampling.parse import sampling_params
 from runtime.text import Tokenizer, has_tokenizer
 
 DEFAULT_MAX_TOKENS = 256
+CHECK_SEED = 0
+BAD_OPTIONS = "These options cannot be used"
 NO_TOKENIZER = 'give ids with --prompts FILE.jsonl, in lines like {"prompt_token_ids": [1, 2, 3]}'
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options that every command shares; `max_tokens` and `device` are None where they were not given."""
+    """The options that every command shares; `max_tokens` and `device` are None where they were not given.
+
+    Attributes:
+        sampling: the sampling parameters that were given, by their JSON keys (`runtime.sampling.parse`).
+        rejection: how drafts of random requests are accepted; None takes the bundle's.
+        prefix_caching: which prompt KV is taken from earlier requests.
+    """
 
     raw: bool = False
     max_tokens: int | None = None
@@ -45,6 +56,9 @@ class Options:
     as_json: bool = False
     quiet: bool = False
     device: str | None = None
+    sampling: Mapping[str, object] = field(default_factory=dict)
+    rejection: Literal["coupled", "standard"] | None = None
+    prefix_caching: Literal["exact", "full", "off"] = "exact"
 
 
 @dataclass(frozen=True)
@@ -60,10 +74,27 @@ class Session:
         from runtime.engine import Engine
 
         started = time.perf_counter()
-        engine: TokenEngine = Engine.load(self.bundle, speculation=speculation, device=self.options.device)
+        engine: TokenEngine = Engine.load(
+            self.bundle,
+            speculation=speculation,
+            device=self.options.device,
+            tokenizer=self.tokenizer,
+            rejection=self.options.rejection,
+            prefix_caching=self.options.prefix_caching,
+        )
         how = "" if speculation else " for plain decoding"
         self.progress(f"Loaded {self.bundle.manifest.name}{how} in {time.perf_counter() - started:.1f} s.")
         return engine
+
+    def sampling(self) -> SamplingParams:
+        """What the command line asks of sampling, over greedy decoding.
+
+        Raises:
+            UsageError: a value is out of range, or stop strings are given for a bundle without a tokenizer.
+        """
+        params = sampling_params(self.options.sampling, self.tokenizer, default=GREEDY, where=BAD_OPTIONS)
+        params.check(BAD_OPTIONS, self.bundle.manifest.target.vocab_size)
+        return params
 
     def requests(self, prompts: tuple[Prompt, ...], *, raw: bool, max_tokens: int) -> list[Request]:
         return to_requests(
@@ -73,6 +104,7 @@ class Session:
             vocab_size=self.bundle.manifest.target.vocab_size,
             max_tokens=self.options.max_tokens or max_tokens,
             ignore_eos=self.options.ignore_eos,
+            sampling=self.sampling(),
         )
 
     def progress(self, text: str) -> None:
@@ -104,18 +136,18 @@ def _import_torch() -> None:
 
 def answer_prompts(session: Session, prompts: tuple[Prompt, ...]) -> int:
     """Answer the prompts as one batch, and print the answers in order; a single one streams on a terminal."""
-    options, eos_token_ids = session.options, session.bundle.manifest.target.eos_token_ids
+    options = session.options
     requests = session.requests(prompts, raw=options.raw, max_tokens=DEFAULT_MAX_TOKENS)
     engine = session.load_engine(options.speculation)
     out = Out(sys.stdout)
     names = [prompt.where for prompt in prompts]
     started = time.perf_counter()
     if len(requests) == 1 and out.is_terminal and not options.as_json:
-        streamer = Streamer(out, session.tokenizer, eos_token_ids)
+        streamer = Streamer(out, session.tokenizer, requests[0].sampling)
         outputs = list(generate(engine, requests, names=names, on_step=streamer.push))
         streamer.finish()
     else:
-        in_order = InOrder(out, prompts, session.tokenizer, eos_token_ids, as_json=options.as_json)
+        in_order = InOrder(out, prompts, requests, session.tokenizer, as_json=options.as_json)
         outputs = []
         for output in generate(engine, requests, names=names):
             outputs.append(output)
@@ -137,6 +169,7 @@ def chat(session: Session) -> int:
         )
     with suppress(ImportError):
         import readline  # noqa: F401 - gives input() line editing and history
+    sampling = session.sampling()
     engine = session.load_engine(options.speculation)
     conversation = Chat(
         engine,
@@ -144,8 +177,8 @@ def chat(session: Session) -> int:
         Out(sys.stdout),
         max_model_len=manifest.limits.max_model_len,
         max_tokens=options.max_tokens or DEFAULT_MAX_TOKENS,
-        eos_token_ids=manifest.target.eos_token_ids,
         ignore_eos=options.ignore_eos,
+        sampling=sampling,
     )
     session.progress(HELP)
     conversation.run(lambda: input("> "))
@@ -155,12 +188,17 @@ def chat(session: Session) -> int:
 
 
 def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
-    """Speculation against plain decoding on `prompts`, or the built-in ones; 1 when any token differs."""
+    """Speculation against plain decoding on `prompts`, or the built-in ones; 1 when anything differs.
+
+    Random requests are drawn with the coupled rejection, which alone promises the same text, and a seed.
+    """
     manifest, tokenizer, raw = session.bundle.manifest, session.tokenizer, session.options.raw
     if not prompts:
         prompts = builtin_prompts(tokenizer is not None, manifest.target.vocab_size, manifest.limits.max_model_len)
         raw = raw or (tokenizer is not None and not tokenizer.has_chat_template)
-    requests = session.requests(prompts, raw=raw, max_tokens=CHECK_MAX_TOKENS)
+    requests = [_seeded(each) for each in session.requests(prompts, raw=raw, max_tokens=CHECK_MAX_TOKENS)]
+    if not all(request.sampling.greedy for request in requests):
+        session = replace(session, options=replace(session.options, rejection=_same_text(session.options.rejection)))
     started = time.perf_counter()
     results, stats = compare(session.load_engine, prompts, requests)
     out = Out(sys.stdout)
@@ -179,3 +217,20 @@ def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
     if different:
         session.progress(f"Speculation or batching changed {different} of {len(results)} answers.")
     return 1 if different else 0
+
+
+def _seeded(request: Request) -> Request:
+    sampling = request.sampling
+    seed = CHECK_SEED if sampling.seed is None else sampling.seed
+    return request if sampling.greedy else replace(request, sampling=replace(sampling, seed=seed))
+
+
+def _same_text(rejection: Literal["coupled", "standard"] | None) -> Literal["coupled"]:
+    if rejection == "standard":
+        raise UsageError(
+            "--check compares texts, and standard rejection keeps their distribution only",
+            expected="coupled rejection at a temperature above 0",
+            found="--rejection standard",
+            repair="leave --rejection out",
+        )
+    return "coupled"

@@ -121,7 +121,7 @@ class Engine:
         if speculation and proposer is None:
             kinds += draft_kinds(bundle.manifest, k)
         graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
-        if rejection == "standard" and graphs.samples:
+        if rejection == "standard" and bundle.manifest.sampling == "random":
             raise UsageError(
                 f"{bundle.manifest.name} cannot reject in the standard way",
                 expected="coupled, which is in its graphs",

@@ -49,8 +49,8 @@ def vllm_arguments(manifest: Manifest) -> tuple[dict[str, Any], list[str]]:
     """The keyword arguments of vllm.LLM, and what they leave open, a sentence each without a full stop."""
     buckets, limits, notes = manifest.buckets, manifest.limits, []
     neuron: dict[str, Any] = {}
-    if not any(value.name == "logits" for graph in manifest.graphs for value in graph.outputs):
-        neuron["on_device_sampling_config"] = {"all_greedy": True}
+    if manifest.sampling != "logits":
+        neuron["on_device_sampling_config"] = {"all_greedy": manifest.sampling == "greedy"}
     if manifest.requires.backend == "neuron":
         neuron["num_batched_tokens_buckets"] = list(buckets.prefill_tokens)
         neuron["num_seqs_buckets"] = list(buckets.num_seqs)

@@ -64,11 +64,6 @@ class GraphSet:
         if pinned and "context" not in exact.bitwise_across:
             self._widths = exact.context_widths or (self.manifest.buckets.context_tokens[-1],)
 
-        # What the target's graphs do beside their greedy choice: give logits to the host, or sample themselves
-        heads = [graph.spec for (kind, *_), graph in self._graphs.items() if kind.startswith("target")]
-        self.gives_logits = any(value.name == "logits" for spec in heads for value in spec.outputs)
-        self.samples = any(value.name == "uniforms" for spec in heads for value in spec.inputs)
-
     def _require(self, kinds: Iterable[GraphKind]) -> None:
         buckets = self.manifest.buckets
         for kind in kinds:

@@ -11,9 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from runtime.answer import AnswerText, answer_text
 from runtime.prompts import Prompt
-from runtime.request import FinishReason, RequestOutput, SpecDecodeStats, StepOutput
-from runtime.text import StreamDecoder, Tokenizer
+from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput
+from runtime.sampling.params import GREEDY, SamplingParams, TokenLogprobs
+from runtime.text import Tokenizer
+
+# JSON has no infinity; vLLM's stand-in for the logarithm of nothing
+LEAST_LOGPROB = -9999.0
 
 # C0 controls but tab and newline, and DEL, as their visible pictures; C1 controls as U+FFFD. A model's text
 # must not move the cursor, rename the window or write to the clipboard of the terminal that it is shown on.
@@ -21,38 +26,54 @@ _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\
 _VISIBLE |= {0x7F: 0x2421} | dict.fromkeys(range(128, 160), 65533)
 
 
-def text_ids(
-    token_ids: Sequence[int], finish_reason: FinishReason | None, eos_token_ids: Sequence[int]
-) -> Sequence[int]:
-    """The ids that make the text: all but the end-of-sequence id that stopped the request."""
-    stopped = finish_reason == "stop" and token_ids and token_ids[-1] in eos_token_ids
-    return token_ids[:-1] if stopped else token_ids
-
-
-def answer_text(output: RequestOutput, tokenizer: Tokenizer | None, eos_token_ids: Sequence[int]) -> str | None:
-    """The text of a finished request; None where the bundle has no tokenizer."""
-    if tokenizer is None:
-        return None
-    return tokenizer.decode(text_ids(output.token_ids, output.finish_reason, eos_token_ids))
-
-
-def request_json(prompt: Prompt, output: RequestOutput, text: str | None) -> dict[str, object]:
+def request_json(
+    prompt: Prompt,
+    output: RequestOutput,
+    tokenizer: Tokenizer | None,
+    sampling: SamplingParams = GREEDY,
+) -> dict[str, object]:
     """A finished request as `--json` prints it.
 
-    `id` is there when the prompt had one. `token_ids` holds the end-of-sequence id that stopped the request,
-    `text` does not. `text` is null for a bundle without a tokenizer.
+    `token_ids` holds the id that stopped the request, `text` does not. `text` is null for a bundle without a tokenizer.
+    These are there only where there is something to say: `id` when the prompt had one; `stop_reason`, the stop id or
+    stop string that ended the request; `logprobs` when they were asked for, one for each of `token_ids`; and
+    `usage.prompt_tokens_details.cached_tokens` when KV of the prompt came from the prefix cache.
     """
-    head: dict[str, object] = {} if prompt.id is None else {"id": prompt.id}
-    return head | {
-        "text": text,
+    answer: dict[str, object] = {} if prompt.id is None else {"id": prompt.id}
+    answer |= {
+        "text": answer_text(output, tokenizer, sampling),
         "token_ids": list(output.token_ids),
         "finish_reason": output.finish_reason,
-        "usage": {
-            "prompt_tokens": len(output.prompt_token_ids),
-            "completion_tokens": len(output.token_ids),
-        },
+    }
+    if output.stop_reason is not None:
+        answer["stop_reason"] = output.stop_reason
+    usage: dict[str, object] = {
+        "prompt_tokens": len(output.prompt_token_ids),
+        "completion_tokens": len(output.token_ids),
+    }
+    if output.num_cached_tokens:
+        usage["prompt_tokens_details"] = {"cached_tokens": output.num_cached_tokens}
+    answer |= {
+        "usage": usage,
         "timing": output.timing.to_json(len(output.token_ids)),
         "spec_decode": output.spec_decode.to_json(),
+    }
+    if sampling.logprobs is not None:
+        answer["logprobs"] = [logprobs_json(each, tokenizer) for each in output.logprobs]
+    return answer
+
+
+def logprobs_json(logprobs: TokenLogprobs, tokenizer: Tokenizer | None) -> dict[str, object]:
+    """One token's log probabilities for `--json`; `token` is an id's text by itself, left out without a tokenizer."""
+
+    def entry(token_id: int, logprob: float) -> dict[str, object]:
+        text = {} if tokenizer is None else {"token": tokenizer.decode([token_id], skip_special_tokens=False)}
+        return {"token_id": token_id, **text, "logprob": max(LEAST_LOGPROB, logprob)}
+
+    return {
+        **entry(logprobs.token_id, logprobs.logprob),
+        "rank": logprobs.rank,
+        "top": [entry(*pair) for pair in logprobs.top],
     }
 
 
@@ -76,27 +97,34 @@ class Out:
 
 
 class Streamer:
-    """Prints the tokens of one request as text while they come. Without a tokenizer it prints the ids."""
+    """Prints the tokens of one request as text while they come. Without a tokenizer it prints the ids.
 
-    def __init__(self, out: Out, tokenizer: Tokenizer | None, eos_token_ids: Sequence[int]) -> None:
-        self._out, self._eos_token_ids = out, eos_token_ids
-        self._decoder = None if tokenizer is None else StreamDecoder(tokenizer)
+    Args:
+        sampling: as in the request, for its stop strings.
+
+    Attributes:
+        text: what was printed so far.
+    """
+
+    def __init__(self, out: Out, tokenizer: Tokenizer | None, sampling: SamplingParams = GREEDY) -> None:
+        self._out = out
+        self._answer = None if tokenizer is None else AnswerText(tokenizer, sampling)
         self._ids_printed = False
         self.text = ""
 
     def push(self, step: StepOutput) -> None:
         """Print what `step` settles."""
-        if self._decoder is None:
+        if self._answer is None:
             ids = " ".join(map(str, step.token_ids))
             self._print((" " if self._ids_printed and ids else "") + ids)
             self._ids_printed |= bool(ids)
         else:
-            self._print(self._decoder.push(text_ids(step.token_ids, step.finish_reason, self._eos_token_ids)))
+            self._print(self._answer.push(step))
 
     def finish(self, *, aborted: bool = False) -> None:
-        """Print what is still held back, unless it is half a character of an aborted answer; end the line."""
-        if self._decoder is not None and not aborted:
-            self._print(self._decoder.flush())
+        """Print what is still held back, but no half character of an aborted answer; end the line."""
+        if self._answer is not None:
+            self._print(self._answer.flush(aborted=aborted))
         if not self.text.endswith("\n"):
             self._out.line()
 
@@ -110,19 +138,22 @@ class InOrder:
     """Takes finished requests in any order and prints them in the order of their prompts.
 
     Several answers get a header each; one answer stands alone.
+
+    Args:
+        prompts, requests: in the same order; what was asked, and what the engine was given for it.
     """
 
     def __init__(
         self,
         out: Out,
         prompts: Sequence[Prompt],
+        requests: Sequence[Request],
         tokenizer: Tokenizer | None,
-        eos_token_ids: Sequence[int],
         *,
         as_json: bool,
     ) -> None:
-        self._out, self._prompts, self._tokenizer = out, prompts, tokenizer
-        self._eos_token_ids, self._as_json = eos_token_ids, as_json
+        self._out, self._prompts, self._requests = out, prompts, requests
+        self._tokenizer, self._as_json = tokenizer, as_json
         self._waiting: dict[int, RequestOutput] = {}
         self._next = 0
 
@@ -134,13 +165,14 @@ class InOrder:
             self._next += 1
 
     def _print(self, index: int, output: RequestOutput) -> None:
-        prompt, text = self._prompts[index], answer_text(output, self._tokenizer, self._eos_token_ids)
+        prompt, sampling = self._prompts[index], self._requests[index].sampling
         if self._as_json:
-            self._out.json(request_json(prompt, output, text))
+            self._out.json(request_json(prompt, output, self._tokenizer, sampling))
             return
         if len(self._prompts) > 1:
             name = index + 1 if prompt.id is None else prompt.id
             self._out.line(("" if index == 0 else "\n") + f"==> {name}: {prompt.title()}")
+        text = answer_text(output, self._tokenizer, sampling)
         shown = " ".join(map(str, output.token_ids)) if text is None else text
         self._out.write(shown if shown.endswith("\n") else shown + "\n")
 

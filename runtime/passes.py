@@ -165,7 +165,7 @@ class Passes:
 
     def _uniforms(self, graph: LoadedGraph, members: Seq[Sequence], bucket: Bucket) -> dict[str, Tensor]:
         """Inputs of a graph that samples: each request's parameters and each row's random number."""
-        if not self.graphs.samples:
+        if self.graphs.manifest.sampling != "random":
             return {}
         from runtime.sampling.device import device_inputs
 

@@ -8,22 +8,27 @@ of prompts has one JSON object a line:
     {"id": "q7", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}
     {"prompt_token_ids": [1, 4093, 253]}
 
-A line may name its `kind` ("math", "coding"), by which a measurement groups prompts; no answer depends on it.
+A line may name its `kind` ("math", "coding"), by which a measurement groups prompts; no answer depends on it. It may
+also have max_tokens, ignore_eos and the sampling parameters of `runtime.sampling.parse` over the command line's:
+
+    {"prompt": "Name a colour.", "temperature": 0.8, "seed": 7, "stop": ["\\n"]}
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.bundle.errors import Eagle3Error, ErrorGroup, UsageError
 from runtime.request import Request
+from runtime.sampling.params import GREEDY, SamplingParams
+from runtime.sampling.parse import READERS, UNSUPPORTED, parameters, sampling_params
 from runtime.text import Message, Tokenizer
 
 FORMS = ("prompt", "messages", "prompt_token_ids")
-KEYS = ("id", "kind", *FORMS, "max_tokens")
+KEYS = ("id", "kind", *FORMS, "max_tokens", "ignore_eos", *READERS)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class Prompt:
         id: the user's own name for it, given back with the answer.
         max_tokens: its own limit, or None for the command line's.
         kind: the kind of task that it is, to group measurements by.
+        ignore_eos: go on past the model's end of sequence, or None for the command line's.
+        sampling: its own sampling parameters by their JSON keys, over the command line's.
     """
 
     where: str
@@ -43,6 +50,8 @@ class Prompt:
     id: str | int | None = None
     max_tokens: int | None = None
     kind: str | None = None
+    ignore_eos: bool | None = None
+    sampling: Mapping[str, object] = field(default_factory=dict)
 
     def title(self, width: int = 60) -> str:
         """The prompt in one line of at most `width` characters."""
@@ -93,9 +102,10 @@ def parse_line(line: str, where: str) -> Prompt:
     Raises:
         UsageError: the line is not a JSON object of the form that the module's docstring shows.
     """
+    what = f"{where} is not a prompt"
 
     def bad(expected: str, found: str) -> UsageError:
-        return UsageError(f"{where} is not a prompt", expected=expected, found=found, repair="see --help for the lines")
+        return UsageError(what, expected=expected, found=found, repair="see --help for the lines")
 
     try:
         data = json.loads(line)
@@ -103,7 +113,7 @@ def parse_line(line: str, where: str) -> Prompt:
         raise bad("a JSON object", str(error) or "text that is no JSON") from None
     if not isinstance(data, dict):
         raise bad("a JSON object", f"a {type(data).__name__}")
-    if unknown := [key for key in data if key not in KEYS]:
+    if unknown := [key for key in data if key not in KEYS and key not in UNSUPPORTED]:
         raise bad(f"the keys {', '.join(KEYS)}", f"the key {unknown[0]!r}")
     given = [key for key in FORMS if key in data]
     if len(given) != 1:
@@ -125,7 +135,13 @@ def parse_line(line: str, where: str) -> Prompt:
             isinstance(value, list) and value and all(type(token) is int for token in value)
         ):
             raise bad("prompt_token_ids to be a list of at least one id", _brief(value))
-    return Prompt(where, tuple(value) if isinstance(value, list) else value, name, max_tokens, kind)
+    ignore_eos = data.get("ignore_eos")
+    if not isinstance(ignore_eos, bool | None):
+        raise bad("ignore_eos to be true or false", _brief(ignore_eos))
+    parameters(data, what)  # types only: bad words wait for the bundle's tokenizer
+    sampling = {key: data[key] for key in READERS if data.get(key) is not None}
+    content = tuple(value) if isinstance(value, list) else value
+    return Prompt(where, content, name, max_tokens, kind, ignore_eos, sampling)
 
 
 def token_ids(prompt: Prompt, tokenizer: Tokenizer | None, *, raw: bool, vocab_size: int) -> tuple[int, ...]:
@@ -177,17 +193,26 @@ def to_requests(
     vocab_size: int,
     max_tokens: int,
     ignore_eos: bool,
+    sampling: SamplingParams = GREEDY,
 ) -> list[Request]:
-    """A request for each prompt, with its index as id; all problems are raised together."""
+    """A request for each prompt, with its index as id; all problems are raised together.
+
+    Args:
+        max_tokens, ignore_eos, sampling: where a prompt has none of its own.
+    """
     requests: list[Request] = []
     problems: list[Eagle3Error] = []
     for index, prompt in enumerate(prompts):
         try:
             ids = token_ids(prompt, tokenizer, raw=raw, vocab_size=vocab_size)
+            what = f"{prompt.where} cannot run"
+            params = sampling_params(prompt.sampling, tokenizer, default=sampling, where=what)
+            params.check(what, vocab_size)
         except UsageError as error:
             problems.append(error)
             continue
-        requests.append(Request(str(index), ids, prompt.max_tokens or max_tokens, ignore_eos))
+        goes_on = ignore_eos if prompt.ignore_eos is None else prompt.ignore_eos
+        requests.append(Request(str(index), ids, prompt.max_tokens or max_tokens, goes_on, params))
     raise_together(f"{len(problems)} of {len(prompts)} prompts cannot be run", problems)
     return requests
 

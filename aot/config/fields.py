@@ -24,6 +24,7 @@ from aot.config.defaults import (
     MOST_TOKENS,
     with_defaults,
 )
+from runtime.bundle.manifest import Sampling
 from runtime.bundle.schedule import KSchedule
 
 
@@ -117,10 +118,13 @@ class SpeculativeConfig(_Section):
 
 
 class OnDeviceSamplingConfig(_Section):
-    """Sampling inside the compiled graphs."""
+    """Sampling inside the compiled graphs: greedy alone, or random too, with rejection: coupled."""
 
     all_greedy: TextBool = Field(
-        default=False, description='Every request is greedy. The strings "true" and "false" are read as well.'
+        default=False,
+        description="Every request is greedy. False: graphs draw tokens too, by temperature, top_k, top_p and min_p; "
+        "requests that ask for penalties, logprobs or other things that need logits are refused. "
+        'The strings "true" and "false" are read as well.',
     )
 
 
@@ -129,7 +133,8 @@ class NeuronConfig(_Section):
 
     on_device_sampling_config: OnDeviceSamplingConfig | None = Field(
         default=None,
-        description="Sample and accept inside the graphs. Without it the graphs also return logits.",
+        description="Sample and accept inside the graphs. Without it the graphs also return logits, and the host "
+        "samples.",
     )
 
 
@@ -291,8 +296,15 @@ class BuildConfig(_Section):
     @property
     def all_greedy(self) -> bool:
         """Whether sampling happens inside the graphs and every request is greedy."""
-        sampling = self.additional_config.neuron_config.on_device_sampling_config
-        return sampling is not None and sampling.all_greedy
+        return self.sampling == "greedy"
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the target's graphs do about sampling, see `runtime.bundle.manifest.Manifest.sampling`."""
+        on_device = self.additional_config.neuron_config.on_device_sampling_config
+        if on_device is None:
+            return "logits"
+        return "greedy" if on_device.all_greedy else "random"
 
     @property
     def blocks_per_seq(self) -> int:

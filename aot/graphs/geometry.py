@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from aot.checkpoint.draft import DraftConfig
 from aot.checkpoint.target import TargetConfig
 from aot.config import BuildConfig
-from runtime.bundle.manifest import Buckets, KVGroup
+from runtime.bundle.manifest import Buckets, KVGroup, Sampling
 from runtime.bundle.schedule import KSchedule
 
 
@@ -23,8 +23,8 @@ class Padding:
 class Geometry:
     """Sizes and buckets of one build.
 
-    K is num_speculative_tokens, and `schedule` the number of drafts for each batch size where it is not always K;
-    `greedy_only` means that no graph returns logits (on-device sampling).
+    K is num_speculative_tokens, and `schedule` the number of drafts for each batch size where it is not always K.
+    `sampling` is what the target's graphs do about it, see `Manifest.sampling`.
     `draft_fused` asks for one graph of the draft's whole turn in place of one for each of its passes.
     `target_padding` and `draft_padding` are for a backend whose hardware wants other sizes than the models have
     (aot/build/padding.py); the draft's vocabulary is that of its head. `ranks` share both models.
@@ -39,7 +39,7 @@ class Geometry:
     block_size: int
     num_blocks: int
     buckets: Buckets
-    greedy_only: bool
+    sampling: Sampling
     exact_greedy: bool
     draft_fused: bool = False
     target_padding: Padding = Padding()
@@ -116,7 +116,7 @@ def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> G
         block_size=config.block_size,
         num_blocks=config.num_kv_blocks,
         buckets=buckets,
-        greedy_only=config.all_greedy,
+        sampling=config.sampling,
         exact_greedy=config.exact_greedy,
         draft_fused=config.draft_fused,
         schedule=config.schedule,

@@ -112,9 +112,12 @@ class _Builder:
         if kind == "target_prefill":
             head, bucket = self._use(self.factory.prefill_head(rows)), f"t{rows}"
             extra: tuple[str, ...] = ("last_index",)
+            asked = self.factory.asked(1, 1)
         else:
             head = self._use(self.factory.verify_head(requests, per_request))
             extra, bucket = ("tokens", "num_draft_tokens"), self._bucket(kind, requests, per_request)
+            asked = self.factory.asked(requests, rows)
+        extra += tuple(spec.name for spec in asked)
         outputs = tuple(spec.name for spec in head.outputs)
         steps.append((head, Call(head.name, "target.head", (*self.rank, last, *extra, *taps), outputs)))
         self._add(f"{kind}.{bucket}.c{context}", kind, requests, rows, context, steps)

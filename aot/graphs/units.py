@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runtime.bundle.manifest import TensorSpec
+from runtime.bundle.manifest import UNIFORMS, TensorSpec
 
 if TYPE_CHECKING:  # a lowering worker reads unit descriptions in an environment that lacks what the configuration needs
     from aot.graphs.geometry import Geometry
@@ -138,7 +138,9 @@ class UnitFactory:
             "vocab": self.g.per_rank(self.g.target_vocab),
             "hidden": self.g.target_hidden,
             "eps": self.g.target.rms_norm_eps,
-            "with_logits": not self.g.greedy_only,
+            "with_logits": self.g.sampling == "logits",
+            # Only where it is so: other units keep their description, and with it their cache keys
+            **({"sampled": True} if self.g.sampling == "random" else {}),
             **self._real("vocab", "hidden"),
             **self._ranks(),
         }
@@ -146,8 +148,20 @@ class UnitFactory:
     def _features(self, rows: int) -> TensorSpec:
         return TensorSpec("features", self.g.dtype, (rows, self.g.draft.num_aux * self.g.target.hidden_size))
 
+    def asked(self, requests: int, rows: int) -> tuple[TensorSpec, ...]:
+        """What a head that draws tokens reads beside logits, in the order of `aot.models.sampling.Asked`."""
+        if self.g.sampling != "random":
+            return ()
+        return (
+            TensorSpec("temperature", "float32", (requests,)),
+            _ints("top_k", requests),
+            TensorSpec("top_p", "float32", (requests,)),
+            TensorSpec("min_p", "float32", (requests,)),
+            TensorSpec(UNIFORMS, "float32", (rows,)),
+        )
+
     def _logits(self, rows: int) -> tuple[TensorSpec, ...]:
-        if self.g.greedy_only:
+        if self.g.sampling != "logits":
             return ()
         return (TensorSpec("logits", "float32", (rows, self.g.target.vocab_size)),)
 
@@ -157,7 +171,13 @@ class UnitFactory:
             kind="target_prefill_head",
             dtype=self.g.dtype,
             arguments=self._head_arguments(),
-            inputs=(*self._rank(), self._hidden(rows), _ints("last_index", 1), *self._auxiliary(rows)),
+            inputs=(
+                *self._rank(),
+                self._hidden(rows),
+                _ints("last_index", 1),
+                *self.asked(1, 1),
+                *self._auxiliary(rows),
+            ),
             outputs=(_ints("next_token", 1), self._features(rows), *self._logits(1)),
         )
 
@@ -173,6 +193,7 @@ class UnitFactory:
                 self._hidden(rows),
                 _ints("tokens", rows),
                 _ints("num_draft_tokens", requests),
+                *self.asked(requests, rows),
                 *self._auxiliary(rows),
             ),
             outputs=(_ints("accepted", requests, per_request), self._features(rows), *self._logits(rows)),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
+from aot.models.sampling import Asked, draw
 from aot.models.vocabulary import argmax_over_ranks, embed, embedding, the_rank, token_ids, whole_logits
 
 
@@ -95,6 +96,8 @@ class TargetHead(nn.Module):
 
     Where `real_vocab` or `real_hidden` is given, the rest of `vocab` (over all ranks) or `hidden` is padding: padded
     rows of the head have logits of minus infinity, and neither logits nor features show a padded channel.
+
+    A `sampled` head draws tokens and takes the five tensors of `Asked` in front of the auxiliary states.
     """
 
     def __init__(
@@ -106,11 +109,13 @@ class TargetHead(nn.Module):
         real_vocab: int = 0,
         real_hidden: int = 0,
         ranks: int = 1,
+        sampled: bool = False,
     ) -> None:
         super().__init__()
         self.norm = RMSNorm(hidden, eps, dtype, real_hidden)
         self.lm_head = Linear(hidden, vocab, dtype)
         self.real_vocab, self.real_hidden, self.ranks = real_vocab, real_hidden, ranks
+        self.sampled = sampled
 
     def logits(self, hidden: Tensor, rank: Tensor | None = None) -> Tensor:
         """The logits of hidden [M, H]; on several ranks those of this rank's tokens."""
@@ -128,6 +133,19 @@ class TargetHead(nn.Module):
         if self.ranks == 1:
             return argmax(logits)
         return argmax_over_ranks(logits, the_rank(rank), self.ranks, self.real_vocab)
+
+    def asked(self, further: tuple[Tensor, ...]) -> tuple[Asked | None, tuple[Tensor, ...]]:
+        """What is asked of sampling, if this head samples, and the auxiliary states, out of a head's last inputs."""
+        if not self.sampled:
+            return None, further
+        return Asked(*further[: len(Asked._fields)]), further[len(Asked._fields) :]
+
+    def tokens(self, logits: Tensor, rank: Tensor | None, asked: Asked | None) -> Tensor:
+        """The token of each row of `logits`, [M] int32: greedy, or drawn where a request asks for it."""
+        greedy = self.choose(logits, rank)
+        if asked is None:
+            return greedy
+        return draw(logits if self.ranks == 1 else whole_logits(logits, self.ranks), asked, greedy)
 
     def outputs(self, tokens: Tensor, auxiliary: tuple[Tensor, ...], logits: Tensor | None) -> tuple[Tensor, ...]:
         """What a head puts out: tokens, the auxiliary states side by side, and the logits in float32, if any."""
@@ -163,19 +181,21 @@ class TargetPrefillHead(TargetHead):
         real_vocab: int = 0,
         real_hidden: int = 0,
         ranks: int = 1,
+        sampled: bool = False,
     ) -> None:
-        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden, ranks)
+        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden, ranks, sampled)
         self.with_logits = with_logits
 
     def forward(
-        self, hidden: Tensor, last_index: Tensor, *auxiliary: Tensor, rank: Tensor | None = None
+        self, hidden: Tensor, last_index: Tensor, *further: Tensor, rank: Tensor | None = None
     ) -> tuple[Tensor, ...]:
+        asked, auxiliary = self.asked(further)
         logits = self.logits(hidden[last_index.long()], rank)
-        return self.outputs(self.choose(logits, rank), auxiliary, logits if self.with_logits else None)
+        return self.outputs(self.tokens(logits, rank, asked), auxiliary, logits if self.with_logits else None)
 
 
 class TargetVerifyHead(TargetHead):
-    """Greedy rejection of a verify pass, R requests with 1+K rows each.
+    """Rejection of a verify pass, R requests with 1+K rows each: drafts are accepted while they are the row's token.
 
     hidden [R*(1+K), H], tokens [R*(1+K)] int32, num_draft_tokens [R] int32, A auxiliary states ->
     accepted [R, 1+K] int32, -1 after the corrected or bonus token; features [R*(1+K), A*H]; and with `with_logits`
@@ -193,8 +213,9 @@ class TargetVerifyHead(TargetHead):
         real_vocab: int = 0,
         real_hidden: int = 0,
         ranks: int = 1,
+        sampled: bool = False,
     ) -> None:
-        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden, ranks)
+        super().__init__(vocab, hidden, eps, dtype, real_vocab, real_hidden, ranks, sampled)
         self.requests = requests
         self.with_logits = with_logits
 
@@ -203,11 +224,12 @@ class TargetVerifyHead(TargetHead):
         hidden: Tensor,
         tokens: Tensor,
         num_draft_tokens: Tensor,
-        *auxiliary: Tensor,
+        *further: Tensor,
         rank: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
+        asked, auxiliary = self.asked(further)
         logits = self.logits(hidden, rank)
-        target = self.choose(logits, rank).view(self.requests, -1)
+        target = self.tokens(logits, rank, asked).view(self.requests, -1)
         drafts = tokens.view(self.requests, -1)[:, 1:]
         accepted = greedy_rejection(target, drafts, num_draft_tokens)
         return self.outputs(accepted, auxiliary, logits if self.with_logits else None)
@@ -217,7 +239,7 @@ def greedy_rejection(target: Tensor, drafts: Tensor, num_draft_tokens: Tensor) -
     """Accept drafts up to the first that is not the target's own choice.
 
     Args:
-        target: [R, 1+K] int32, the target's greedy token after each row.
+        target: [R, 1+K] int32, the target's greedy or drawn token after each row.
         drafts: [R, K] int32, the drafts that rows 1..K held.
         num_draft_tokens: [R] int32, how many of a request's drafts are real (0..K).
 

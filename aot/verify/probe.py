@@ -135,7 +135,7 @@ def _small(sizes: Geometry) -> Geometry:
         max_num_seqs=1,
         num_blocks=1 + length // block,
         buckets=Buckets((rows,), (1,), (length,)),
-        greedy_only=True,
+        sampling="greedy",
         exact_greedy=True,
         draft_fused=False,
         schedule=None,

@@ -44,6 +44,11 @@ GraphKind = Literal[
     "draft_fused",
 ]
 Axis = Literal["requests", "context", "drafts"]
+# What the target's graphs do about sampling: choose the most probable token; also return logits, so that the host may
+# draw; or draw tokens themselves
+Sampling = Literal["greedy", "logits", "random"]
+# The input of graphs that draw tokens themselves, beside temperature, top_k, top_p and min_p
+UNIFORMS = "uniforms"
 
 
 @dataclass(frozen=True)
@@ -288,6 +293,14 @@ class Manifest:
     graphs: tuple[Graph, ...]
     weights: Mapping[str, Mapping[str, WeightRef]]
     files: Mapping[str, FileEntry]
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the target's graphs do about sampling; their inputs and outputs say it, in every bundle ever built."""
+        target = [graph for graph in self.graphs if graph.kind.startswith("target")]
+        if any(value.name == UNIFORMS for graph in target for value in graph.inputs):
+            return "random"
+        return "logits" if any(value.name == "logits" for graph in target for value in graph.outputs) else "greedy"
 
     def dumps(self) -> str:
         """The manifest as the text of manifest.json; `loads(m.dumps()) == m`."""

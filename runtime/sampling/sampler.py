@@ -1,22 +1,150 @@
-from dataclasses import dataclass
+"""Chooses tokens from a pass's logits: each request's own processors and draw, and rejection of its drafts.
+
+Two ways to reject leave the distribution of the text what it is without drafts:
+
+    coupled:   a row's token is drawn with noise of (seed, position); a draft is accepted while it equals that token
+    standard:  a draft is accepted with its probability; else a token comes from the rest (arXiv:2211.17192)
+
+A draft is proposed with certainty, so both accept it as often. Coupled text depends on logits, seed and position alone:
+it is the same alone, in any batch, for any K and without drafts.
+"""
+
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+from runtime.sampling.distribution import Distribution, distribution
+from runtime.sampling.logprobs import token_logprobs
+from runtime.sampling.metadata import SpecDecodeMetadata
+from runtime.sampling.noise import Purpose, exponentials, uniform
 from runtime.sampling.params import SamplingParams, TokenLogprobs
+from runtime.sampling.processors import RowProcessors
+
 Rejection = Literal["coupled", "standard"]
+
+
 @dataclass(frozen=True)
 class SampledRows:
+    """One request of a pass, with 1 + len(drafts) rows of logits.
+
+    Attributes:
+        params: its seed is not None unless it is greedy.
+        token_ids: committed so far, prompt and generated.
+        num_prompt_tokens: how many of them are the prompt.
+        drafts: tokens of the rows after the first, 0..K.
+        first_row: the request's first row in the logits.
+        stop_ids: banned before `params.min_tokens` tokens are generated: end-of-sequence ids, unless they are ignored,
+            and `params.stop_token_ids`.
+    """
+
     params: SamplingParams
     token_ids: Sequence[int]
     num_prompt_tokens: int
     drafts: Sequence[int]
     first_row: int
     stop_ids: frozenset[int]
+
+
 @dataclass(frozen=True)
 class Choice:
+    """What a request's rows yield.
+
+    Attributes:
+        token_ids: the accepted drafts, then the recovered or the bonus token; 1..1+len(drafts) ids.
+        logprobs: one for each token, of the row that chose it; None where `SamplingParams.logprobs` is None.
+    """
+
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None
+
+
 class Sampler:
-    def __init__(self, vocab_size: int, rejection: Rejection = "coupled") -> None: ...
+    """Stateless: a choice is a function of its arguments.
+
+    Args:
+        vocab_size: columns of the logits from here on are padding, and are never looked at.
+        rejection: which of the two ways above.
+    """
+
+    def __init__(self, vocab_size: int, rejection: Rejection = "coupled") -> None:
+        self.vocab_size, self.rejection = vocab_size, rejection
+
     def choose(self, rows: Sequence[SampledRows], logits: Tensor) -> list[Choice]:
-        raise NotImplementedError
+        """Choose for each request, in their order; rows after a rejected draft are not read.
+
+        Args:
+            logits: float32 on the host, [rows of the pass, at least vocab_size].
+        """
+        values = logits.detach().numpy()[:, : self.vocab_size]
+        metadata = SpecDecodeMetadata.from_drafts([r.first_row for r in rows], [r.drafts for r in rows])
+        return [self._choose(request, values, metadata.rows_of(index)) for index, request in enumerate(rows)]
+
+    def _choose(self, request: SampledRows, values: NDArray[np.float32], places: Sequence[int]) -> Choice:
+        params = request.params
+        processors = None
+        if params.processed:
+            processors = RowProcessors(
+                params, request.token_ids, request.num_prompt_tokens, request.stop_ids, self.vocab_size
+            )
+        tokens: list[int] = []
+        logprobs: list[TokenLogprobs] = []
+        for place, draft in zip(places, (*request.drafts, None), strict=True):
+            raw = _without_nan(values[place])
+            token = self._token(request, raw, processors, draft, len(request.token_ids) + len(tokens))
+            tokens.append(token)
+            if params.logprobs is not None:
+                logprobs.append(token_logprobs(raw, token, params.logprobs))
+            if token != draft:
+                break
+            if processors is not None:
+                processors.advance(token)
+        return Choice(tokens, logprobs if params.logprobs is not None else None)
+
+    def _token(
+        self,
+        request: SampledRows,
+        row: NDArray[np.float32],
+        processors: RowProcessors | None,
+        draft: int | None,
+        position: int,
+    ) -> int:
+        """The token at `position`; `draft` itself where it is accepted."""
+        params = request.params
+        if processors is not None:
+            row = row.copy()
+            processors.apply(row)
+        best = int(row.argmax())
+        hopeless = row[best] == -np.inf
+        if hopeless:
+            best = 0 if processors is None else processors.lowest_allowed()
+        if params.greedy:
+            return best
+        assert params.seed is not None, "the engine gives every random request a seed"
+        target = Distribution.certain(best, self.vocab_size) if hopeless else distribution(row, params)
+        if self.rejection == "coupled":
+            return target.draw(uniform(params.seed, position, Purpose.DRAW))
+        return self._judged(target, draft, params.seed, position)
+
+    def _judged(self, target: Distribution, draft: int | None, seed: int, position: int) -> int:
+        if draft is not None and target.accepts(draft, uniform(seed, position, Purpose.ACCEPT)):
+            return draft
+        noise = exponentials(seed, position, Purpose.RECOVER, self.vocab_size)
+        recovered = target.race(noise, without=draft)
+        if recovered is None:
+            # Rounding alone rejects a draft that has all weight
+            assert draft is not None
+            return draft
+        return recovered
+
+
+def _without_nan(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The row, or a copy with -inf in place of NaN: a graph's failure may not choose a token."""
+    if np.isnan(row.max()):
+        return np.where(np.isnan(row), np.float32(-np.inf), row)
+    return row

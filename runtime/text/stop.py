@@ -57,11 +57,15 @@ class StopStrings:
             shown += self._take(token)
         return shown, self.found
 
-    def flush(self) -> str:
-        """The text still held back, for a request that ended otherwise; call it after the last push."""
+    def flush(self, *, whole: bool = False) -> str:
+        """The text still held back, for a request that ended otherwise; call it after the last push.
+
+        Args:
+            whole: leave out a broken character at the end, which an answer that was cut short may have.
+        """
         if self.found is not None:
             return ""
-        rest, self._held = self._held + self._decoder.flush(), ""
+        rest, self._held = self._held + (self._decoder.pending() if whole else self._decoder.flush()), ""
         self._matched = [0] * len(self._patterns)
         return rest
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RUNTIME_MAY_IMPORT = {"torch", "safetensors", "tokenizers", "jinja2", "click", "runtime"}
+RUNTIME_MAY_IMPORT = {"torch", "numpy", "safetensors", "tokenizers", "jinja2", "click", "runtime"}
 # What one file may import besides, inside a function: an extra that nothing else needs
 BESIDES = {
     "runtime/bench/plot.py": {"matplotlib"},
     "runtime/tune/plot.py": {"matplotlib"},
-    "runtime/backends/sim.py": {"jax", "jaxlib", "ml_dtypes", "numpy"},
+    "runtime/backends/sim.py": {"jax", "jaxlib", "ml_dtypes"},
 }
 NEVER_IN_RUNTIME = ("torch._inductor", "torch._dynamo", "torch.export", "torch.compile")
 CONTRACT = "runtime.bundle"

@@ -159,6 +159,12 @@ def test_a_stop_string_within_the_first_min_tokens_does_not_count_and_one_that_e
         assert strings.push(ids)[0] + strings.flush() == shown
 
 
+def test_a_stop_string_that_overlaps_one_that_did_not_count_is_found() -> None:
+    strings = StopStrings(BYTE_LEVEL, ("aa",), skip=2)
+    letter = BYTE_LEVEL.encode("a", False)
+    assert [strings.push(letter) for _ in range(3)] == [("", None), ("a", None), ("", "aa")]
+
+
 def test_without_stop_strings_it_is_the_stream_of_text() -> None:
     ids = BYTE_LEVEL.encode("the cat 😀", False)
     strings = StopStrings(BYTE_LEVEL)

@@ -18,7 +18,8 @@ from runtime import commands
 from runtime.bundle.errors import UsageError
 from runtime.cli import main
 from runtime.request import FinishReason, Request, RequestOutput, SpecDecodeStats, StepOutput, Timing
-from runtime.text import Tokenizer
+from runtime.sampling.params import TokenLogprobs
+from runtime.text import StopStrings, Tokenizer
 from runtime.text.tokenizer import TokenizerInfo
 
 EOS = 256
@@ -30,18 +31,19 @@ INFO = {
     "add_bos": False,
     "eos_token_ids": [EOS],
 }
+TOKENIZER_INFO = TokenizerInfo(None, "<eos>", None, False, (EOS,))
 
 
 class ScriptedEngine:
     """Answers every prompt with the script's text and EOS, two tokens a step, without any model.
 
-    `change(token_ids, speculation, batch)` may alter an answer, to play an engine that is not exact;
-    `on_step` is called before each step.
+    A stop string or stop id ends it as the real engine would. `change(token_ids, speculation, batch)` may alter an
+    answer, to play an engine that is not exact; `on_step` is called before each step.
     """
 
     def __init__(self, script: Script, speculation: bool) -> None:
         self.script, self.speculation = script, speculation
-        self.queued: dict[str, tuple[Request, list[int]]] = {}
+        self.queued: dict[str, tuple[Request, list[int], int | str | None]] = {}
         self.committed: dict[str, int] = {}
         self.outputs: list[RequestOutput] = []
 
@@ -58,7 +60,18 @@ class ScriptedEngine:
         self.script.requests.append(request)
         ids = [*self.script.answer.encode(), EOS]
         ids = (ids * request.max_tokens if request.ignore_eos else ids)[: request.max_tokens]
-        self.queued[request.request_id] = (request, ids)
+        self.queued[request.request_id] = (request, *self.cut(request, ids))
+
+    def cut(self, request: Request, ids: list[int]) -> tuple[list[int], int | str | None]:
+        """The ids up to the first stop id or stop string that counts, and which it is."""
+        sampling = request.sampling
+        strings = StopStrings(self.script.tokenizer, sampling.stop, skip=sampling.min_tokens)
+        for count, token in enumerate(ids, start=1):
+            if token in sampling.stop_token_ids and count > sampling.min_tokens:
+                return ids[:count], token
+            if (found := strings.push([token])[1]) is not None:
+                return ids[:count], found
+        return ids, None
 
     def abort(self, request_id: str) -> None:
         self.queued.pop(request_id, None)
@@ -71,25 +84,37 @@ class ScriptedEngine:
         self.script.on_step()
         self.script.largest_batch = max(self.script.largest_batch, len(self.queued))
         steps: list[StepOutput] = []
-        for name, (request, ids) in list(self.queued.items()):
+        for name, (request, ids, stop_reason) in list(self.queued.items()):
             done = self.committed.get(name, 0)
             new = ids[done : done + 2]
             self.committed[name] = done + len(new)
             reason: FinishReason | None = None
             if self.committed[name] == len(ids):
-                reason = "stop" if ids[-1] == EOS and not request.ignore_eos else "length"
-                self.finish(request, ids, reason)
-            steps.append(StepOutput(name, tuple(new), reason))
+                by_eos = ids[-1] == EOS and not request.ignore_eos
+                reason = "stop" if by_eos or stop_reason is not None else "length"
+                self.finish(request, ids, reason, stop_reason)
+            steps.append(StepOutput(name, tuple(new), reason, stop_reason=stop_reason if reason else None))
         return steps
 
-    def finish(self, request: Request, ids: list[int], reason: FinishReason) -> None:
+    def finish(self, request: Request, ids: list[int], reason: FinishReason, stop_reason: int | str | None) -> None:
         del self.queued[request.request_id]
         spec = SpecDecodeStats()
         if self.speculation:
             spec.observe(3, 1)
         answer = self.script.change(tuple(ids), self.speculation, self.script.largest_batch > 1)
-        timing = Timing(arrived=1.0, first_token=1.5, last_token=2.0)
-        self.outputs.append(RequestOutput(request.request_id, request.prompt_token_ids, answer, reason, timing, spec))
+        self.outputs.append(
+            RequestOutput(
+                request.request_id,
+                request.prompt_token_ids,
+                answer,
+                reason,
+                Timing(arrived=1.0, first_token=1.5, last_token=2.0),
+                spec,
+                self.script.logprobs(answer, self.speculation) if request.sampling.logprobs is not None else (),
+                stop_reason,
+                self.script.num_cached_tokens,
+            )
+        )
 
     def take_finished(self) -> list[RequestOutput]:
         # The last one first: whoever wants the order of the prompts has to make it.
@@ -108,9 +133,15 @@ class Script:
     max_model_len: int = 1024
     change: Callable[[tuple[int, ...], bool, bool], tuple[int, ...]] = lambda ids, speculation, batch: ids
     on_step: Callable[[], None] = lambda: None
+    logprobs: Callable[[tuple[int, ...], bool], tuple[TokenLogprobs, ...]] = lambda ids, speculation: tuple(
+        TokenLogprobs(token, -0.5, 1, ((token, -0.5),)) for token in ids
+    )
+    num_cached_tokens: int = 0
+    tokenizer: Tokenizer = field(default_factory=lambda: Tokenizer(byte_tokenizer(), TOKENIZER_INFO))
     requests: list[Request] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     loaded: list[bool] = field(default_factory=list)
+    settings: list[dict[str, object]] = field(default_factory=list)
     largest_batch: int = 0
 
     def prompts(self) -> list[str]:
@@ -132,7 +163,7 @@ def byte_tokenizer() -> tokenizers.Tokenizer:
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    return Tokenizer(byte_tokenizer(), TokenizerInfo(None, "<eos>", None, False, (EOS,)), TEMPLATE)
+    return Tokenizer(byte_tokenizer(), TOKENIZER_INFO, TEMPLATE)
 
 
 @pytest.fixture
@@ -142,8 +173,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     class Engine:
         @staticmethod
-        def load(bundle: object, speculation: bool = True, device: str | None = None) -> ScriptedEngine:
+        def load(
+            bundle: object, speculation: bool = True, device: str | None = None, **settings: object
+        ) -> ScriptedEngine:
             script.loaded.append(speculation)
+            script.settings.append(settings)
             script.largest_batch = 0
             return ScriptedEngine(script, speculation)
 

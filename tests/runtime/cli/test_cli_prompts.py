@@ -111,7 +111,7 @@ def test_a_file_of_prompts_takes_all_forms_and_gives_ids_back(
         ("[1]", "expected a JSON object, found a list."),
         (
             {"promt": "a"},
-            "expected the keys id, kind, prompt, messages, prompt_token_ids, max_tokens, found the key 'promt'.",
+            "expected the keys id, kind, prompt, messages, prompt_token_ids, max_tokens, ignore_eos, temperature, ",
         ),
         ({"id": 1}, "expected one of prompt, messages, prompt_token_ids, found none of them."),
         ({"prompt": "a", "messages": []}, "found prompt and messages."),

@@ -60,7 +60,10 @@ NO_PADDING = Padding()
 
 @dataclass(frozen=True)
 class Shape:
-    """What a test may vary. `kv_blocks` 0 means room for max_num_seqs requests of max_model_len."""
+    """What a test may vary. `kv_blocks` 0 means room for max_num_seqs requests of max_model_len.
+
+    Graphs return logits where `greedy_only` is False, and draw tokens themselves where `sampled` is True.
+    """
 
     k: int = K
     max_model_len: int = MAX_LEN
@@ -78,6 +81,7 @@ class Shape:
     draft_head_dim: int = 8
     eos: tuple[int, ...] = NO_EOS
     greedy_only: bool = True
+    sampled: bool = False
     draft_fused: bool = False
     schedule: KSchedule | None = None
     dtype: str = "float32"
@@ -236,7 +240,7 @@ def rig_of_pair(
         block_size=shape.block_size,
         num_blocks=blocks,
         buckets=Buckets(shape.prefill_tokens, shape.num_seqs, shape.context_tokens),
-        greedy_only=shape.greedy_only,
+        sampling="random" if shape.sampled else "greedy" if shape.greedy_only else "logits",
         exact_greedy=shape.exact_greedy,
         draft_fused=shape.draft_fused,
         schedule=shape.schedule,

@@ -64,7 +64,7 @@ def test_what_changes_the_hlo_changes_the_key() -> None:
         "pool": key(dataclasses.replace(SIZES, num_blocks=SIZES.num_blocks + 1)),
         "layers": key(make_rig(dataclasses.replace(SHAPE, layers=6)).geometry),
         "dtype": key(dataclasses.replace(SIZES, dtype="bfloat16")),
-        "logits": key(dataclasses.replace(SIZES, greedy_only=False)),
+        "logits": key(dataclasses.replace(SIZES, sampling="logits")),
     }
     assert len({key(), *other.values()}) == 1 + len(other)
 
