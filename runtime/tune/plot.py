@@ -66,7 +66,7 @@ def _draw_goodput(axes: Axes, row: Mapping[int | None, Cell], size: int, best: i
     cells = {k: cell for k, cell in row.items() if k is not None}
     lows, highs = [min(cell.rates) for cell in cells.values()], [max(cell.rates) for cell in cells.values()]
     axes.fill_between(list(cells), lows, highs, color=colour, alpha=0.15, linewidth=0)  # type: ignore[arg-type]
-    axes.plot(list(cells), [c.goodput for c in cells.values()], label=f"batch {size}", **_line(colour))  # type: ignore[arg-type]
+    axes.plot(list(cells), [c.goodput for c in cells.values()], label=f"batch {size}", **_line(colour))
     axes.plot([best], [cells[best].goodput], **_star(colour))  # type: ignore[arg-type]
     axes.axhline(row[None].goodput, linestyle=":", color=colour, linewidth=1.2)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def _draw_goodput(axes: Axes, row: Mapping[int | None, Cell], size: int, best: i
 def _draw_gain(axes: Axes, row: Mapping[int | None, Cell], size: int, best: int, colour: object) -> None:
     plain = row[None].goodput
     gains = {k: cell.goodput / plain if plain else float("nan") for k, cell in row.items() if k is not None}
-    axes.plot(list(gains), list(gains.values()), label=f"batch {size}", **_line(colour))  # type: ignore[arg-type]
+    axes.plot(list(gains), list(gains.values()), label=f"batch {size}", **_line(colour))
     axes.plot([best], [gains[best]], **_star(colour))  # type: ignore[arg-type]
 
 
