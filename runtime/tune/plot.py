@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runtime.bench.plot import plain_text, unwritable
 from runtime.tune.result import Cell, Result
@@ -61,26 +61,26 @@ def plot(result: Result, file: Path) -> None:
         raise unwritable(file, error) from None
 
 
-def _draw_goodput(axes: Axes, row: Mapping[int | None, Cell], size: int, best: int, colour: object) -> None:
+def _draw_goodput(axes: Axes, row: Mapping[int | None, Cell], size: int, best: int, colour: Any) -> None:
     """The medians with the span of the repeats behind them, plain decoding dotted."""
     cells = {k: cell for k, cell in row.items() if k is not None}
     lows, highs = [min(cell.rates) for cell in cells.values()], [max(cell.rates) for cell in cells.values()]
-    axes.fill_between(list(cells), lows, highs, color=colour, alpha=0.15, linewidth=0)  # type: ignore[arg-type]
+    axes.fill_between(list(cells), lows, highs, color=colour, alpha=0.15, linewidth=0)
     axes.plot(list(cells), [c.goodput for c in cells.values()], label=f"batch {size}", **_line(colour))
-    axes.plot([best], [cells[best].goodput], **_star(colour))  # type: ignore[arg-type]
-    axes.axhline(row[None].goodput, linestyle=":", color=colour, linewidth=1.2)  # type: ignore[arg-type]
+    axes.plot([best], [cells[best].goodput], **_star(colour))
+    axes.axhline(row[None].goodput, linestyle=":", color=colour, linewidth=1.2)
 
 
-def _draw_gain(axes: Axes, row: Mapping[int | None, Cell], size: int, best: int, colour: object) -> None:
+def _draw_gain(axes: Axes, row: Mapping[int | None, Cell], size: int, best: int, colour: Any) -> None:
     plain = row[None].goodput
     gains = {k: cell.goodput / plain if plain else float("nan") for k, cell in row.items() if k is not None}
     axes.plot(list(gains), list(gains.values()), label=f"batch {size}", **_line(colour))
-    axes.plot([best], [gains[best]], **_star(colour))  # type: ignore[arg-type]
+    axes.plot([best], [gains[best]], **_star(colour))
 
 
-def _line(colour: object) -> dict[str, object]:
+def _line(colour: Any) -> dict[str, Any]:
     return {"color": colour, "marker": "o", "markersize": 4, "linewidth": 2}
 
 
-def _star(colour: object) -> dict[str, object]:
+def _star(colour: Any) -> dict[str, Any]:
     return {"color": colour, "marker": "*", "markersize": 14, "linestyle": "none", "markeredgecolor": "white"}
