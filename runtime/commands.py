@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from runtime.text import Tokenizer, has_tokenizer
 
 DEFAULT_MAX_TOKENS = 256
 CHECK_SEED = 0
+RANDOM_ONLY = ("top_k", "top_p", "min_p", "seed")
 BAD_OPTIONS = "These options cannot be used"
 NO_TOKENIZER = 'give ids with --prompts FILE.jsonl, in lines like {"prompt_token_ids": [1, 2, 3]}'
 
@@ -97,7 +98,7 @@ class Session:
         return params
 
     def requests(self, prompts: tuple[Prompt, ...], *, raw: bool, max_tokens: int) -> list[Request]:
-        return to_requests(
+        requests = to_requests(
             prompts,
             self.tokenizer,
             raw=raw,
@@ -106,6 +107,14 @@ class Session:
             ignore_eos=self.options.ignore_eos,
             sampling=self.sampling(),
         )
+        self.note_options_without_effect([request.sampling for request in requests])
+        return requests
+
+    def note_options_without_effect(self, requests: Sequence[SamplingParams]) -> None:
+        """Say which given options only matter above temperature 0, where no request is above it."""
+        idle = [f"--{name.replace('_', '-')}" for name in RANDOM_ONLY if name in self.options.sampling]
+        if idle and all(sampling.greedy for sampling in requests):
+            self.progress(f"Temperature is 0, so {' and '.join(idle)} change{'s' * (len(idle) == 1)} nothing.")
 
     def progress(self, text: str) -> None:
         if not (self.options.quiet or self.options.as_json):
@@ -170,6 +179,7 @@ def chat(session: Session) -> int:
     with suppress(ImportError):
         import readline  # noqa: F401 - gives input() line editing and history
     sampling = session.sampling()
+    session.note_options_without_effect([sampling])
     engine = session.load_engine(options.speculation)
     conversation = Chat(
         engine,

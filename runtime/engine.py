@@ -115,12 +115,6 @@ class Engine:
             IntegrityError, HostError: as `open_bundle` and the backends do.
         """
         k = drafts_per_step(bundle.manifest, num_speculative_tokens)
-        kinds: list[GraphKind] = ["target_prefill", "target_verify"]
-        if bundle.manifest.exactness.lossless == "near_tie":
-            kinds.append("target_decode")
-        if speculation and proposer is None:
-            kinds += draft_kinds(bundle.manifest, k)
-        graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
         if rejection == "standard" and bundle.manifest.sampling == "random":
             raise UsageError(
                 f"{bundle.manifest.name} cannot reject in the standard way",
@@ -128,13 +122,17 @@ class Engine:
                 found="standard",
                 repair="leave rejection out, or build the bundle without on_device_sampling_config",
             )
-        if proposer is not None:
-            made = proposer(graphs)
-        else:
-            made = draft_proposer(graphs, k) if speculation else NoProposer()
+        kinds: list[GraphKind] = ["target_prefill", "target_verify"]
+        if bundle.manifest.exactness.lossless == "near_tie":
+            kinds.append("target_decode")
+        if speculation and proposer is None:
+            kinds += draft_kinds(bundle.manifest, k)
+        graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
+        if proposer is None:
+            proposer = (lambda opened: draft_proposer(opened, k)) if speculation else (lambda opened: NoProposer())
         return cls(
             graphs,
-            made,
+            proposer(graphs),
             rejection=rejection or "coupled",
             prefix_caching=prefix_caching,
             schedule=schedule,

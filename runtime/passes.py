@@ -8,6 +8,7 @@ because rows of a verify pass keep their bits wherever they stand, and those of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -67,9 +68,7 @@ class Passes:
         inputs = pad_rows([sequence], [tokens], [start], bucket, self._block_size)
         inputs["last_index"] = torch.tensor([len(tokens) - 1], dtype=torch.int32)
         next_token, features, *logits = graph({**inputs, **self._uniforms(graph, [sequence], bucket)})
-        choices: dict[int, Choice] = {}
-        if following is None:
-            choices = self._choose([sequence], [[]], logits, 1)
+        choices = self._choose({0: sequence} if following is None else {}, [[]], logits, 1)
         if choices:
             next_token = torch.tensor(choices[0].token_ids, dtype=torch.int32)
         chosen = self.proposer.read_prefill(sequence, inputs, next_token, features, following)
@@ -79,7 +78,7 @@ class Passes:
         sequence.num_computed = end
         self.proposer.limit(self.schedule.k_for(batch_size))
         shifted = sequence.token_ids[start + 1 : end + 1]
-        self.proposer.after_prefill(sequence, shifted, start, features, following is None)
+        self.proposer.after_prefill(sequence, shifted, start, features, sequence.caught_up)
         return Ran(sequence, committed)
 
     def verify(self, members: Seq[Sequence]) -> list[Ran]:
@@ -93,7 +92,8 @@ class Passes:
         counts = [len(run) - 1 for run in tokens] + [0] * (bucket.requests - len(members))
         inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
         accepted, features, *logits = graph({**inputs, **self._uniforms(graph, members, bucket)})
-        choices = self._choose(members, drafts, logits, bucket.rows_each)
+        choosing = {index: member for index, member in enumerate(members) if member.caught_up}
+        choices = self._choose(choosing, drafts, logits, bucket.rows_each)
         given = {index: choice.token_ids for index, choice in choices.items()}
         for index, (member, run) in enumerate(zip(members, tokens, strict=True)):
             if not member.caught_up:
@@ -105,7 +105,9 @@ class Passes:
         ]
         left = sum(member.finish_reason is None for member in members)
         self.proposer.limit(self.schedule.k_for(max(left, 1)))
-        runs = [member.token_ids[start + 1 : member.num_computed + 1] for member, start in zip(members, starts, strict=True)]
+        runs = [
+            member.token_ids[start + 1 : member.num_computed + 1] for member, start in zip(members, starts, strict=True)
+        ]
         self.proposer.after_verify(members, runs, features, bucket)
         return ran
 
@@ -146,21 +148,19 @@ class Passes:
         return self.graphs.decode("target_decode" if plain else "target_verify", len(members), context, rows - 1)
 
     def _choose(
-        self, members: Seq[Sequence], drafts: Seq[list[int]], logits: Seq[Tensor], rows_each: int
+        self, members: Mapping[int, Sequence], drafts: Seq[list[int]], logits: Seq[Tensor], rows_each: int
     ) -> dict[int, Choice]:
-        """What the host's sampler chooses, by the members' index, where the graph's own choice is not enough.
+        """What the host's sampler chooses, by place in the pass, where the graph's own choice is not enough.
 
         Args:
+            members: those that get a new token.
+            drafts: of each place in the pass.
             logits: empty, or the pass's logits, [R * rows_each, V] float32.
         """
-        wanting = [
-            index
-            for index, member in enumerate(members)
-            if logits and member.caught_up and member.request.sampling.needs_logits
-        ]
+        wanting = [place for place, member in members.items() if logits and member.request.sampling.needs_logits]
         if not wanting:
             return {}
-        rows = [sampled_rows(members[index], drafts[index], index * rows_each) for index in wanting]
+        rows = [sampled_rows(members[place], drafts[place], place * rows_each) for place in wanting]
         return dict(zip(wanting, self.sampler.choose(rows, to_host(logits[0])), strict=True))
 
     def _uniforms(self, graph: LoadedGraph, members: Seq[Sequence], bucket: Bucket) -> dict[str, Tensor]:

@@ -76,13 +76,11 @@ class Proposer(Protocol):
                 chunk the token that the target just chose.
             start: position of the chunk's first row.
             features: [T, A*Ht].
-            final: the last of these tokens is new; only then are drafts proposed.
+            final: the last of these tokens is the text's last so far; only then are drafts proposed.
         """
         ...
 
-    def after_verify(
-        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
-    ) -> None:
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket) -> None:
         """A verify pass ran in `bucket`. Rows of members[r] begin at r * (1+k) in features [R*(1+k), A*Ht].
 
         accepted[r] holds the tokens after its rows 0, 1, ..., as committed; `num_computed` counts these rows already.
@@ -97,9 +95,7 @@ class NoProposer(Proposer):
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         return
 
-    def after_verify(
-        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
-    ) -> None:
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket) -> None:
         return
 
 
@@ -123,9 +119,7 @@ class ScriptedProposer(Proposer):
         if final:
             self._fill(sequence)
 
-    def after_verify(
-        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
-    ) -> None:
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket) -> None:
         for member in members:
             self._fill(member)
 
@@ -162,9 +156,7 @@ class EagleProposer(Proposer):
             sequence.drafts = token.tolist()
             self._chain([sequence], state)
 
-    def after_verify(
-        self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket
-    ) -> None:
+    def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket) -> None:
         for member in members:
             member.drafts = []
         # A member that will never draft again needs no draft KV: its rows are padding, its place in the pass stays

