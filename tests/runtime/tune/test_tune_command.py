@@ -22,12 +22,12 @@ QUICK = ("--max-tokens", 4, "--repeat", 1)
 
 def test_the_table_goes_to_stdout_and_progress_to_stderr(toy: Toy, tune: Tune, prompts: Path) -> None:
     toy()
-    result = tune("--bundle", "toy", "--prompts", prompts, *QUICK)
+    result = tune("--bundle", "toy", "--prompts", prompts, "--limit", 1, "--max-tokens", 3, "--repeat", 1)
     assert result.code == 0
     lines = result.out.splitlines()
-    assert lines[3] == ("run      3 prompts, at most 4 new tokens each, batches of 1, 2, 4 kept full, 1 repeat, greedy")
+    assert lines[3] == ("run      1 prompts, at most 3 new tokens each, batches of 1, 2, 4 kept full, 1 repeat, greedy")
     assert [line.split()[0] for line in lines[7:12]] == ["plain", "K=0", "K=1", "K=2", "K=3"]
-    assert lines[-2] == "Text identical at every K and batch size, on 3 prompts."
+    assert lines[-2] == "Text identical at every K and batch size, on 1 prompts."
     assert lines[-1].startswith("num_speculative_tokens_per_batch_size: [[1, ")
     progress = result.err.splitlines()
     assert progress[0].startswith("Loaded 5 engines of toy in ")
@@ -38,7 +38,7 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr(toy: Toy, tune: Tune, p
 def test_the_schedule_is_that_of_the_scripted_clock(
     toy: Toy, tune: Tune, prompts: Path, tmp_path: Path, scripted_clock: Callable[..., None]
 ) -> None:
-    """Every pass costs a second, but 40 where a verify pass has more than four rows: at four requests, any but K = 0."""
+    """Every pass costs a second, but 40 where a verify pass has more than four rows: of four requests, unless K = 0."""
     toy(Shape(schedule=KSchedule.of([[1, 1, 3], [2, 4, 0]]), bitwise_across=("requests", "context", "drafts")))
     scripted_clock(lambda graph: 40.0 if graph.kind == "target_verify" and graph.rows > 4 else 1.0)
     out = tmp_path / "k.json"
