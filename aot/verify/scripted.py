@@ -19,8 +19,8 @@ from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.proposer import ScriptedProposer
 from runtime.request import Request
-from runtime.schedule import KSchedule
 from runtime.sampling.params import GREEDY, SamplingParams
+from runtime.schedule import KSchedule
 from runtime.sequence import Sequence
 
 PROMPT_TOKENS, NEW_TOKENS, MOST_REQUESTS = 12, 17, 8

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from runtime.bundle.manifest import Graph
+from runtime.bundle.manifest import Axis, Graph
 from runtime.engine import Engine
 from runtime.fused import draft_proposer
 from runtime.proposer import NoProposer
-from runtime.request import Request
+from runtime.request import Request, RequestOutput
 from runtime.schedule import KSchedule
 from tests.runtime.loop.rig import K, Rig, Shape, make_rig, observe, oracle, prompt_of, text_of
 
@@ -22,7 +22,7 @@ N4 = KSchedule.of([[1, 2, 3], [3, 4, 1], [5, 5, 0]])
 SIX = Shape(max_num_seqs=6, num_seqs=(1, 2, 4, 6), prefill_tokens=(24,), schedule=N4)
 EXACT = replace(SIX, bitwise_across=("requests", "context", "drafts"))
 # Drafts that are often right: see the rig's seeds
-REQUESTS = [Request(str(i), prompt_of(4 + i, i), max_tokens=4 + 3 * i) for i in range(6)]
+REQUESTS = [Request(str(i), prompt_of(4 + i, i), max_tokens=10 + 3 * i) for i in range(6)]
 
 
 def scheduled(rig: Rig, schedule: KSchedule | None = None) -> Engine:
@@ -47,16 +47,16 @@ def test_k_of_each_step_is_that_of_its_batch() -> None:
     outputs = engine.generate(REQUESTS)
     for request, output in zip(REQUESTS, outputs, strict=True):
         assert list(output.token_ids) == rig.plain(request.prompt_token_ids, request.max_tokens)
-    assert {batch for batch, _, _ in passes} >= {6, 2, 1}
+    assert {batch for batch, _, _ in passes} >= {5, 3, 2, 1}
     for batch, drafts, rows in passes:
         assert drafts <= N4.k_for(batch)
         # The bundle has graphs of exactly these rows where a batch of this size runs
         assert rows <= 1 + N4.k_for(batch)
-    assert {(batch, drafts) for batch, drafts, _ in passes} >= {(6, 0), (2, 3)}
+    assert {(batch, drafts) for batch, drafts, _ in passes} >= {(5, 0), (3, 1), (2, 3)}
 
 
 @pytest.mark.parametrize("axes", [("requests", "context"), ("requests", "context", "drafts"), ()])
-def test_switching_k_changes_no_text_with_the_real_draft(axes: tuple[str, ...]) -> None:
+def test_switching_k_changes_no_text_with_the_real_draft(axes: tuple[Axis, ...]) -> None:
     rig = make_rig(replace(SIX, bitwise_across=axes))
     engine = scheduled(rig)
     rows: set[int] = set()
@@ -130,7 +130,7 @@ def test_a_near_tie_bundle_takes_shorter_passes_without_a_proof() -> None:
     assert ("target_decode", 1) in seen or ("target_verify", 1) in seen
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.integers(0, K), min_size=6, max_size=6),
     st.lists(st.tuples(st.integers(0, 12), st.integers(1, 12)), min_size=1, max_size=8),
@@ -145,7 +145,8 @@ def test_no_schedule_and_no_order_of_arrival_changes_a_text(
     requests = [Request(str(i), prompt_of(3 + i, i), max_tokens=count) for i, (_, count) in enumerate(arrivals)]
     texts = {request.request_id: text_of(rig, request) for request in requests}
     engine = Engine(rig.graphs(), oracle(texts, pattern), schedule=schedule)
-    step, outputs = 0, {}
+    outputs: dict[str, RequestOutput] = {}
+    step = 0
     while len(outputs) < len(requests):
         for request, (at, _) in zip(requests, arrivals, strict=True):
             if at == step:
