@@ -22,6 +22,7 @@ from runtime.bundle.errors import Eagle3Error, UsageError, render
 from runtime.bundle.threads import bound_spinning
 from runtime.export import export_config
 from runtime.sampling.options import given, sampling_options
+from runtime.tune.command import tune
 
 if TYPE_CHECKING:
     from runtime.prompts import Prompt
@@ -175,6 +176,7 @@ def command(
 
 
 command.add_command(bench)
+command.add_command(tune)
 command.add_command(export_config)
 
 

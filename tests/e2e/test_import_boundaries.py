@@ -18,6 +18,7 @@ RUNTIME_MAY_IMPORT = {"torch", "numpy", "safetensors", "tokenizers", "jinja2", "
 # What one file may import besides, inside a function: an extra that nothing else needs
 BESIDES = {
     "runtime/bench/plot.py": {"matplotlib"},
+    "runtime/tune/plot.py": {"matplotlib"},
     "runtime/backends/sim.py": {"jax", "jaxlib", "ml_dtypes"},
 }
 NEVER_IN_RUNTIME = ("torch._inductor", "torch._dynamo", "torch.export", "torch.compile")
