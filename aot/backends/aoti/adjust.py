@@ -18,11 +18,11 @@ from typing import Any
 from aot.backends.aoti import bf16_gemm
 
 
-def adjust_inductor(*, pair_kernel: bool = False) -> None:
+def adjust_inductor(*, kernel: str = "") -> None:
     """Apply all; the process compiles one unit and ends.
 
     Args:
-        pair_kernel: offer the bf16 micro-kernel for AVX512-BF16, see `bf16_gemm`.
+        kernel: the bf16 micro-kernel that the GEMM template is offered, of `bf16_gemm.KERNELS`; "" for none.
     """
     keep_library_bmm()
     name_packed_constants()
@@ -31,9 +31,10 @@ def adjust_inductor(*, pair_kernel: bool = False) -> None:
     hide_build_paths()
     need_no_openssl()
     need_no_semaphore()
-    if pair_kernel:
-        bf16_gemm.register()
-        compile_with("mavx512bf16")
+    if kernel:
+        bf16_gemm.register(kernel)
+        if flag := bf16_gemm.KERNELS[kernel].flag:
+            compile_with(flag)
 
 
 def compile_with(flag: str) -> None:
