@@ -15,14 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aot.backends.aoti import bf16_gemm
+from aot.backends.aoti import bf16_bmm, bf16_gemm
 
 
 def adjust_inductor(*, kernel: str = "") -> None:
     """Apply all; the process compiles one unit and ends.
 
     Args:
-        kernel: the bf16 micro-kernel that the GEMM template is offered, of `bf16_gemm.KERNELS`; "" for none.
+        kernel: the bf16 micro-kernel that the GEMM template is offered, of `bf16_gemm.KERNELS`; "" for none. Where the
+            CPU has no bf16 instructions (`bf16_bmm.BLOCKS`), batched bf16 products are ours too.
     """
     keep_library_bmm()
     name_packed_constants()
@@ -35,6 +36,8 @@ def adjust_inductor(*, kernel: str = "") -> None:
         bf16_gemm.register(kernel)
         if flag := bf16_gemm.KERNELS[kernel].flag:
             compile_with(flag)
+    if kernel in bf16_bmm.BLOCKS:
+        bf16_bmm.register(kernel)
 
 
 def compile_with(flag: str) -> None:

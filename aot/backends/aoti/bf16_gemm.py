@@ -58,13 +58,11 @@ class MicroKernel:
     flag: str = ""
 
 
-_ZMM = {"bits": 512, "load_half": "_mm256_loadu_si256", "half_t": "__m256i"}
-_YMM = {"bits": 256, "load_half": "_mm_loadu_si128", "half_t": "__m128i"}
 # Blocks leave registers for the weights: 8 x 32 takes 16 of 32 registers, 6 x 16 takes 12 of AVX2's 16.
 KERNELS = {
     "avx512_bf16": MicroKernel("VecAVX512", 8, 32, pair_kernel.ROWS, flag="mavx512bf16"),
-    "avx512": MicroKernel("VecAVX512", 8, 32, widening_kernel.ROWS, _ZMM),
-    "avx2": MicroKernel("VecAVX2", 6, 16, widening_kernel.ROWS, _YMM),
+    "avx512": MicroKernel("VecAVX512", 8, 32, widening_kernel.ROWS, widening_kernel.ZMM),
+    "avx2": MicroKernel("VecAVX2", 6, 16, widening_kernel.ROWS, widening_kernel.YMM),
 }
 
 

@@ -11,9 +11,33 @@ other rows, nor on which of the two instruction sets computed it.
 
 from __future__ import annotations
 
-# Rows of a block of `block_n` columns, all of K; `bits` is the width of a register. Rendered as in `bf16_gemm`.
-ROWS = r"""
+# From bf16 to float32, `length` numbers that lie one by one.
+WIDEN = r"""
 #include <immintrin.h>
+template <typename Half>
+inline void {{kernel_name}}_widen(const Half* narrow, float* wide, int64_t length) {
+    constexpr int64_t LANES = {{bits}} / 32;
+    int64_t k = 0;
+    for (; k + LANES <= length; k += LANES) {
+        const auto lanes = _mm{{bits}}_cvtepu16_epi32({{load_half}}((const {{half_t}}*)(narrow + k)));
+        _mm{{bits}}_storeu_ps(wide + k, _mm{{bits}}_castsi{{bits}}_ps(_mm{{bits}}_slli_epi32(lanes, 16)));
+    }
+    for (; k < length; ++k) {
+        uint32_t bits = 0;
+        std::memcpy((char*)&bits + 2, narrow + k, 2);
+        std::memcpy(wide + k, &bits, 4);
+    }
+}
+"""
+
+# What either register width wants beside `block_m` and `block_n`.
+ZMM = {"bits": 512, "load_half": "_mm256_loadu_si256", "half_t": "__m256i"}
+YMM = {"bits": 256, "load_half": "_mm_loadu_si128", "half_t": "__m128i"}
+
+# Rows of a block of `block_n` columns, all of K; `bits` is the width of a register. Rendered as in `bf16_gemm`.
+ROWS = (
+    WIDEN
+    + r"""
 template <int64_t ROWS, bool accum>
 inline void {{kernel_name}}_rows(
     const {{input_t}}* {{restrict_keyword}} A,
@@ -37,18 +61,7 @@ inline void {{kernel_name}}_rows(
     for (int64_t start = 0; start < K; start += CHUNK) {
         const int64_t length = std::min<int64_t>(K - start, CHUNK);
         for (int64_t row = 0; row < ROWS; ++row) {
-            const auto* input = A + row * lda + start;
-            int64_t k = 0;
-            for (; k + LANES <= length; k += LANES) {
-                const auto narrow = {{load_half}}((const {{half_t}}*)(input + k));
-                const auto wide = _mm{{bits}}_slli_epi32(_mm{{bits}}_cvtepu16_epi32(narrow), 16);
-                _mm{{bits}}_store_ps(inputs[row] + k, _mm{{bits}}_castsi{{bits}}_ps(wide));
-            }
-            for (; k < length; ++k) {
-                uint32_t wide = 0;
-                std::memcpy((char*)&wide + 2, input + k, 2);
-                std::memcpy(&inputs[row][k], &wide, 4);
-            }
+            {{kernel_name}}_widen(A + row * lda + start, inputs[row], length);
         }
         for (int64_t k = 0; k < length; k += 2) {
             __m{{bits}}i pairs[COLUMNS];
@@ -92,3 +105,4 @@ inline void {{kernel_name}}_rows(
     }
 }
 """
+)

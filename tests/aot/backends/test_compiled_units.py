@@ -41,6 +41,12 @@ torch.cpu._is_amx_fp16_supported = lambda: False
 """
 
 
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compilers' folder: precompiled headers are made once for each -march level."""
+    return tmp_path_factory.mktemp("scratch")
+
+
 def layer_spec(tiny_config: Path, name: str) -> UnitSpec:
     config = load_config(tiny_config, ("dtype=bfloat16",))
     models = read_models(config)
@@ -114,10 +120,10 @@ def run_eager(spec: UnitSpec) -> list[Tensor]:
     return [*(output if isinstance(output, tuple) else (output,)), *inputs[-2:]]
 
 
-def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tmp_path: Path) -> None:
+def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tmp_path: Path, scratch: Path) -> None:
     spec, march = layer_spec(tiny_config, "target_layer.r1x4"), detect().march
-    layouts = compile_unit(spec, tmp_path / "packed", tmp_path / "scratch", "packed", march)
-    plain = compile_unit(spec, tmp_path / "library", tmp_path / "scratch", "library", march)
+    layouts = compile_unit(spec, tmp_path / "packed", scratch, "packed", march)
+    plain = compile_unit(spec, tmp_path / "library", scratch, "library", march)
     assert set(plain.values()) == {PLAIN}
     assert set(layouts) == set(plain)
     assert all(layouts[linear].startswith("block") for linear in LINEARS), layouts
@@ -144,10 +150,10 @@ OUR_KERNELS = [
 
 @pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
 def test_our_kernels_compute_a_layer(
-    tiny_config: Path, tmp_path: Path, kernel: str, march: str, layout: str
+    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
 ) -> None:
     spec = layer_spec(tiny_config, "target_layer.r1x4")
-    layouts = compile_unit(spec, tmp_path / "own", tmp_path / "scratch", "packed", march, kernel=kernel)
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
     assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, layout)
     if disassembler := shutil.which("objdump"):
         dump = subprocess.run(
@@ -161,12 +167,12 @@ def test_our_kernels_compute_a_layer(
 
 @pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
 def test_our_kernels_pad_columns_that_fill_no_block(
-    tiny_config: Path, tmp_path: Path, kernel: str, march: str, layout: str
+    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
 ) -> None:
     """A vocabulary of 250 fills no last block; its padded columns must not win."""
     head = layer_spec(tiny_config, "target_verify_head.r1x4")
     spec = dataclasses.replace(head, arguments={**head.arguments, "vocab": 250, "with_logits": True})
-    layouts = compile_unit(spec, tmp_path / "own", tmp_path / "scratch", "packed", march, kernel=kernel)
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
     assert layouts["lm_head"] == layout
     unit = module(spec)
     fill_random(unit)
@@ -181,10 +187,10 @@ def test_our_kernels_pad_columns_that_fill_no_block(
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX belongs to x86-64")
 @pytest.mark.parametrize("name", ["target_layer.r1x4", "target_layer.r1x16"])
-def test_the_layouts_of_an_amx_host_are_known(tiny_config: Path, tmp_path: Path, name: str) -> None:
+def test_the_layouts_of_an_amx_host_are_known(tiny_config: Path, tmp_path: Path, scratch: Path, name: str) -> None:
     out = tmp_path / "amx"
     spec = layer_spec(tiny_config, name)
-    layouts = compile_unit(spec, out, tmp_path / "scratch", "packed", "x86-64-v4", WITH_AMX)
+    layouts = compile_unit(spec, out, scratch, "packed", "x86-64-v4", WITH_AMX)
     assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, "block32_pair2")
     if disassembler := shutil.which("objdump"):
         code = subprocess.run([disassembler, "-d", out / "unit.so"], capture_output=True, text=True, check=True)
