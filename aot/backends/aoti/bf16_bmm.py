@@ -1,11 +1,11 @@
 """Batched bf16 products for CPUs without bf16 instructions: attention's two, with a context width that is not known.
 
-The library takes 0.5 to 1 ms for each of them on such a CPU, far more than reading their inputs. Inductor's batched
-template takes no dynamic width. Here a block of the second factor is widened to float32 once, whichever of its
-dimensions lies densely, and multiplied by the rows of the first as in `widening_kernel`.
+The library takes two to ten times as long for them on such a CPU, and Inductor's batched template takes no dynamic
+width. Here a block of the second factor is widened to float32 once, whichever of its dimensions lies densely, and
+multiplied by the rows of the first as in `widening_kernel`.
 
-Numerics: products are added in float32 in order of k, and the sum is rounded once. So a row's bits depend neither on its
-place, nor on the other rows; and entries of weight 0 behind a row's context change nothing, however many they are.
+Numerics: products are added in float32 in order of k, and the sum is rounded once. So a row's bits depend neither on
+its place, nor on the other rows; and entries of weight 0 behind a row's context change nothing, however many they are.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ inline void {{kernel_name}}_narrow(const float* wide, Half* narrow, int64_t leng
 
 template <int64_t ROWS, typename Half>
 inline void {{kernel_name}}_rows(
-    const Half* A, int64_t a_row, const float* {{restrict}} weights, float* {{restrict}} C, int64_t length, bool accum) {
+    const Half* A, int64_t a_row, const float* {{restrict}} weights, float* {{restrict}} C,
+    int64_t length, bool accum) {
     constexpr int64_t LANES = {{bits}} / 32;
     constexpr int64_t COLUMNS = {{block_n}} / LANES;
     alignas(64) float inputs[ROWS][{{chunk}}];

@@ -3,8 +3,8 @@
 A decode step multiplies a few rows by every weight once, so it should run at the speed of memory. On such CPUs nothing
 at hand does: Inductor's own kernel widens bf16 to float32 lane by lane, and the library rearranges plain weights on
 every call, or, on a CPU without bf16 instructions, computes at a tenth of memory's speed. These kernels read weights
-that are packed in pairs already (layouts `block32_pair2` and `block16_pair2`), by `pair_kernel` where the CPU multiplies
-pairs of bf16 and by `widening_kernel` elsewhere.
+that are packed in pairs already (layouts `block32_pair2` and `block16_pair2`): `pair_kernel` where the CPU multiplies
+pairs of bf16, `widening_kernel` elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """C++ of the bf16 micro-kernel for AVX512-BF16: one instruction multiplies a pair of bf16 and adds both products.
 
-Measured on an EPYC with two cores, 30 layers, 4 rows: 19.1 ms with Inductor's kernel, 12.4 ms with the library's, 6.5 to
-7.3 ms with this one.
+Measured on an EPYC with two cores, 30 layers, 4 rows: 19.1 ms with Inductor's kernel, 12.4 ms with the library's, 6.5
+to 7.3 ms with this one.
 
 Numerics: products of a pair are added in float32 to the accumulator, pair after pair in order of k, whatever the number
 of rows; so a row's bits depend neither on its place nor on the other rows.

@@ -1,7 +1,7 @@
 """C++ of the bf16 micro-kernel for CPUs that have no bf16 instructions: AVX-512, or AVX2 with FMA.
 
-A bf16 is the upper half of a float32. Of a pair of weights in one 32-bit lane the first becomes a float32 by a shift and
-the second by a mask: one instruction for each register of weights, where weights that lie one by one need two. The
+A bf16 is the upper half of a float32. Of a pair of weights in one 32-bit lane the first becomes a float32 by a shift
+and the second by a mask: one instruction for each register of weights, where weights that lie one by one need two. The
 inputs are widened once for each chunk of k and then broadcast from memory.
 
 Numerics: a product of two bf16 is exact in float32, and products are added in float32, one after the other in order of

@@ -185,6 +185,39 @@ def test_our_kernels_pad_columns_that_fill_no_block(
     assert (logits - right).abs().max() <= 2**-6 * float(right.abs().max())
 
 
+@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS[1:])
+def test_attention_without_bf16_instructions_is_ours_too(
+    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+) -> None:
+    """Nothing is left to the library's batched product, and blocks behind the context change no bit."""
+    spec = layer_spec(tiny_config, "target_layer.r1x4")
+    compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    assert b"aoti_torch_cpu_bmm" not in (tmp_path / "own" / "unit.so").read_bytes()
+    made = []
+    for blocks in (1, 2, 4, 7):
+        inputs = layer_inputs(spec)
+        names = [value.name for value in spec.inputs]
+        table = torch.zeros(1, blocks, dtype=torch.int32)
+        table[0, 0] = 1
+        inputs[names.index("block_table")] = table
+        made.append(run_unit(spec, tmp_path / "own", inputs)[0])
+    assert made[0].any()
+    assert all(torch.equal(made[0], other) for other in made[1:])
+
+
+@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
+def test_an_odd_depth_is_left_to_inductors_kernel(
+    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+) -> None:
+    layer = layer_spec(tiny_config, "target_layer.r1x4")
+    spec = dataclasses.replace(layer, arguments={**layer.arguments, "intermediate": 127})
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    assert layouts["mlp.gate_up_proj"] == layout
+    assert "pair" not in layouts["mlp.down_proj"]
+    for ours, right in zip(run_compiled(spec, tmp_path / "own"), run_eager(spec), strict=True):
+        assert (ours - right).abs().max() <= 2**-6 * float(right.abs().max())
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX belongs to x86-64")
 @pytest.mark.parametrize("name", ["target_layer.r1x4", "target_layer.r1x16"])
 def test_the_layouts_of_an_amx_host_are_known(tiny_config: Path, tmp_path: Path, scratch: Path, name: str) -> None:
