@@ -164,7 +164,7 @@ _ENTRY = r"""
 """
 
 _CALL = r"""
-extern "C" {{export_declaration}}
+extern "C"
 {{kernel.def_kernel(inputs={"A": A, "B": B}, outputs={"C": C})}}
 {
     {{kernel.maybe_codegen_profile()}}
@@ -202,10 +202,10 @@ def register(name: str) -> None:
     import torch
     from torch._inductor import ir, lowering
     from torch._inductor.codegen import cpp, cpp_template
-    from torch._inductor.codegen.cpp_gemm_template import get_export_declaration
-    from torch._inductor.kernel.mm_common import mm_args
+    from torch._inductor.kernel import mm_common
 
     template_base: Any = cpp_template.CppTemplate
+    arguments: Any = mm_common.mm_args
 
     class ProductTemplate(template_base):  # type: ignore[misc]
         """One batched product as a kernel of its own; nothing is fused into it."""
@@ -214,14 +214,13 @@ def register(name: str) -> None:
             super().__init__("bf16_bmm", inputs, layout, num_threads=1)
             self.gather = gather
 
-        def render(self, kernel: Any, template_buffer_node: Any = None, **rest: Any) -> str:  # type: ignore[override]
+        def render(self, kernel: Any, template_buffer_node: Any = None, **rest: Any) -> str:
             assert not rest.get("epilogue_nodes")
             first, second = self.input_nodes if template_buffer_node is None else template_buffer_node.inputs
             options = {
                 "template": self,
                 "kernel": kernel,
                 "kernel_name": kernel.kernel_name,
-                "export_declaration": get_export_declaration(),
                 "A": first,
                 "B": second,
                 "C": self.output_node if template_buffer_node is None else template_buffer_node,
@@ -235,7 +234,7 @@ def register(name: str) -> None:
     def product(first: Any, second: Any, *rest: Any, **more: Any) -> Any:
         if first.get_dtype() != torch.bfloat16 or rest or more:
             return library(first, second, *rest, **more)
-        *_, layout, first, second = mm_args(first, second)
+        *_, layout, first, second = arguments(first, second)
         first = ir.ExternKernel.require_contiguous(first)
         ir.as_storage_and_layout(second, freeze=True)
         depth, (dense_k, dense_n) = second.get_size()[1], second.get_stride()[1:]
