@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -21,7 +20,16 @@ from typing import Protocol
 from runtime.bundle.errors import UsageError
 from runtime.generate import TokenEngine
 from runtime.request import Request, RequestOutput, StepOutput
-from runtime.serve.errors import ClientGone, engine_failed, engine_gone, queue_full, stopping, timed_out
+from runtime.serve.errors import (
+    ClientGone,
+    debugging,
+    describe,
+    engine_failed,
+    engine_gone,
+    queue_full,
+    stopping,
+    timed_out,
+)
 
 logger = logging.getLogger("eagle3.serve")
 
@@ -72,6 +80,11 @@ class Ticket:
             await self._wait()
         steps, self._steps = self._steps, []
         return steps
+
+    @property
+    def pending(self) -> bool:
+        """Whether `steps` has something to give at once."""
+        return bool(self._steps)
 
     async def finished(self) -> RequestOutput:
         """Wait for the end; raises as `steps` does."""
@@ -254,13 +267,7 @@ class Driver:
                 steps = self._engine.step()
                 self._tell(_News(steps=steps, finished=self._engine.take_finished()))
         except Exception as error:
-            text = " ".join(str(error).split()).rstrip(".")
-            logger.error(
-                "The engine failed and every request with it: %s: %s.",
-                type(error).__name__,
-                text,
-                exc_info=os.environ.get("EAGLE3_DEBUG") == "1",
-            )
+            logger.error("The engine failed, and every request with it: %s", describe(error), exc_info=debugging())
             self._tell(_News(failed=True))
 
     def _obey(self) -> None:

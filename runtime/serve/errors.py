@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runtime.bundle.errors import Eagle3Error
+
+logger = logging.getLogger("eagle3.serve")
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
@@ -106,3 +110,19 @@ def engine_gone() -> ApiError:
 
 def defect() -> ApiError:
     return ApiError(500, "The server has a defect that this request met; its log says more.", type=SERVER)
+
+
+def describe(error: Exception) -> str:
+    """An unexpected exception as one sentence, for the log."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}." if text else f"{type(error).__name__}."
+
+
+def debugging() -> bool:
+    """Whether the log shows tracebacks: EAGLE3_DEBUG=1 in the environment."""
+    return os.environ.get("EAGLE3_DEBUG") == "1"
+
+
+def log_defect(error: Exception) -> None:
+    """Log what a request met that it should not have."""
+    logger.error("A request met a defect of this server: %s", describe(error), exc_info=debugging())

@@ -22,7 +22,9 @@ _BYTES = _byte_alphabet()
 
 
 class Pieces:
-    """Looks tokens up in a tokenizer. Put together, the bytes of an answer's ids are the answer in UTF-8."""
+    """Looks tokens up in a tokenizer. Put together, the bytes of an answer's ids are the answer in UTF-8, but for a
+    space before the first word that some decoders drop.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
