@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runtime.serve.chat import ChatStyle, read_chat
 from runtime.serve.completions import CompletionStyle, read_completion
@@ -112,7 +112,8 @@ class Guard:
         scheme, _, key = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
         given = _digest(key.strip())
         # All are compared, in a time that tells nothing
-        return scheme.lower() == b"bearer" and any([hmac.compare_digest(given, known) for known in self._keys])
+        matches = [hmac.compare_digest(given, known) for known in self._keys]
+        return scheme.lower() == b"bearer" and any(matches)
 
 
 class LastResort:
@@ -124,7 +125,7 @@ class LastResort:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
-        async def noted(message: dict) -> None:  # type: ignore[type-arg]
+        async def noted(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)

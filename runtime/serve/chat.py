@@ -25,13 +25,8 @@ from runtime.serve.limits import check_length
 from runtime.serve.logprobs import chat_logprobs
 from runtime.text import Message
 
-NO_TOOLS: tuple[object, ...] = ("none", "auto")
 REFUSED_HERE: Mapping[str, tuple[object, ...]] = {
     **REFUSED,
-    "tools": ([],),
-    "tool_choice": NO_TOOLS,
-    "functions": ([],),
-    "function_call": NO_TOOLS,
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from runtime.bundle.errors import UsageError
@@ -178,7 +179,7 @@ class Driver:
             self._tickets[ticket.request.request_id] = ticket
             if self._request_timeout is not None and self._loop is not None:
                 ticket._timer = self._loop.call_later(self._request_timeout, self._expire, ticket)
-            self._order(lambda news, request=ticket.request: self._add(request, news))
+            self._order(partial(self._add, ticket.request))
         return tickets
 
     def end(self, ticket: Ticket, error: Exception, reason: str) -> None:

@@ -10,11 +10,10 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 from runtime.bundle.errors import UsageError
 from runtime.sampling.params import SamplingParams
-from runtime.sampling.parse import sampling_params
+from runtime.sampling.parse import UNSUPPORTED, ParameterError, sampling_params
 from runtime.serve.errors import ApiError, invalid, refused
 from runtime.text import Tokenizer
 
@@ -37,7 +36,16 @@ SAMPLING = (
     "include_stop_str_in_output",
     "seed",
 )
-COMMON = ("model", "max_tokens", "ignore_eos", "stream", "stream_options", "return_token_ids", *SAMPLING)
+COMMON = (
+    "model",
+    "max_tokens",
+    "ignore_eos",
+    "stream",
+    "stream_options",
+    "return_token_ids",
+    *SAMPLING,
+    *UNSUPPORTED,
+)
 # For the sender's own books; they say nothing about the answer
 WITHOUT_EFFECT = (
     "user",
@@ -53,20 +61,10 @@ WITHOUT_EFFECT = (
     "spaces_between_special_tokens",
     "return_tokens_as_token_ids",
 )
-# Refused by name, unless the value is one of these, which asks for nothing. None is always one.
+# Refused by name, unless the value is one of these, which asks for nothing. `runtime.sampling.parse` refuses more.
 REFUSED: Mapping[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "use_beam_search": (False,),
-    "prompt_logprobs": (),
     "prompt_embeds": (),
     "logits_processors": ([],),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "response_format": ({"type": "text"},),
     "truncate_prompt_tokens": (),
     "kv_transfer_params": (),
 }
@@ -114,9 +112,11 @@ def flag(data: Mapping[str, object], name: str) -> bool:
 def whole(data: Mapping[str, object], name: str, least: int) -> int | None:
     """The value of a key that is a whole number of at least `least`; None where it is missing."""
     value = data.get(name)
-    if value is not None and (type(value) is not int or value < least):
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise wrong(name, f"a whole number of at least {least}", value)
-    return cast("int | None", value)
+    return value
 
 
 def include_usage(data: Mapping[str, object], stream: bool) -> bool:
@@ -148,9 +148,10 @@ def sampling_of(
     Raises:
         ApiError: 400, naming the parameter.
     """
-    given = {name: data[name] for name in SAMPLING if name in data}
+    # Here a number, there true or false
+    given = {name: value for name, value in data.items() if name != "logprobs"}
     try:
-        params = sampling_params(given, tokenizer, default=default, where="The request")
+        params = sampling_params(given, tokenizer, default=default, where="The request cannot run")
         params = replace(params, logprobs=logprobs)
         params.check("The request cannot run", vocab_size)
     except UsageError as error:
@@ -168,6 +169,8 @@ def refused_by_engine(error: UsageError) -> ApiError:
 
 def _param(error: UsageError) -> str | None:
     """The parameter that an error is about: the first that its sentence names."""
+    if isinstance(error, ParameterError):
+        return error.parameter
     words = f"{error.expected} {error.what} {error.found}".replace("bad_words_token_ids", "bad_words").split()
     return next((word for word in words if word in (*SAMPLING, "logprobs", "top_logprobs")), None)
 

@@ -61,13 +61,12 @@ class Metrics:
     def __init__(self, engine: Counted, model: str) -> None:
         self._registry = CollectorRegistry()
         self.driver: Driver | None = None
-        labels = {"labelnames": ["model_name"], "registry": self._registry}
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, buckets=buckets, **labels).labels(model)
+            return Histogram(name, text, ["model_name"], buckets=buckets, registry=self._registry).labels(model)
 
         def counter(name: str, text: str) -> Counter:
-            return Counter(name, text, **labels).labels(model)
+            return Counter(name, text, ["model_name"], registry=self._registry).labels(model)
 
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens of requests whose first token came.")
         self._generation_tokens = counter("vllm:generation_tokens", "Tokens generated.")
@@ -140,9 +139,13 @@ class _EngineCollector(Collector):
         yield self._gauge("vllm:kv_cache_usage_perc", "Share of the KV pool in use; 1 is all of it.", used)
         totals = engine.totals
         for name, text, value in (
-            ("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", blocks.prefix_queries),
-            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", blocks.prefix_hits),
-            ("vllm:num_preemptions", "Times that a request gave up its blocks.", engine.num_preemptions),
+            (
+                "vllm:prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache.",
+                getattr(blocks, "prefix_queries", 0),
+            ),
+            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", getattr(blocks, "prefix_hits", 0)),
+            ("vllm:num_preemptions", "Times that a request gave up its blocks.", getattr(engine, "num_preemptions", 0)),
             ("vllm:spec_decode_num_drafts", "Verify passes of a request that held drafts.", totals.num_drafts),
             ("vllm:spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens),
             ("vllm:spec_decode_num_accepted_tokens", "Draft tokens accepted.", totals.num_accepted_tokens),

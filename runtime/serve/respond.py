@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from runtime.bundle.errors import UsageError
 from runtime.request import RequestOutput
@@ -23,9 +23,7 @@ DONE = b"data: [DONE]\n\n"
 JSON_TYPE = b"application/json"
 
 
-async def send_json(
-    send: Send, value: object, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()
-) -> None:
+async def send_json(send: Send, value: object, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
     """Send one JSON object."""
     body = to_json(value)
     fixed = [(b"content-type", JSON_TYPE), (b"content-length", str(len(body)).encode())]
