@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from runtime.bundle.errors import UsageError
+
+if TYPE_CHECKING:
+    from runtime.prefix import PrefixCaching
+    from runtime.sampling.sampler import Rejection
 
 NEEDED = ("starlette", "uvicorn", "prometheus_client")
 EPILOG = """\b
@@ -116,8 +121,8 @@ def serve(
     shutdown_timeout: float,
     no_speculation: bool,
     schedule: str | None,
-    rejection: str | None,
-    prefix_caching: str,
+    rejection: Rejection | None,
+    prefix_caching: PrefixCaching,
     device: str | None,
     log_level: str,
 ) -> int:

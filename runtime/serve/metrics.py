@@ -44,8 +44,10 @@ class Counted(Protocol):
     @property
     def blocks(self) -> Blocks: ...
 
+    @property
+    def num_preemptions(self) -> int: ...
+
     totals: SpecDecodeStats
-    num_preemptions: int
 
 
 class Metrics:
@@ -144,8 +146,8 @@ class _EngineCollector(Collector):
                 "Prompt tokens looked up in the prefix cache.",
                 getattr(blocks, "prefix_queries", 0),
             ),
-            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", getattr(blocks, "prefix_hits", 0)),
-            ("vllm:num_preemptions", "Times that a request gave up its blocks.", getattr(engine, "num_preemptions", 0)),
+            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", blocks.prefix_hits),
+            ("vllm:num_preemptions", "Times that a request gave up its blocks.", engine.num_preemptions),
             ("vllm:spec_decode_num_drafts", "Verify passes of a request that held drafts.", totals.num_drafts),
             ("vllm:spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens),
             ("vllm:spec_decode_num_accepted_tokens", "Draft tokens accepted.", totals.num_accepted_tokens),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import Manifest
 from runtime.commands import Options, open_session
+from runtime.prefix import PrefixCaching
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.schedule import read_schedule
 from runtime.serve.app import make_app
@@ -24,6 +25,7 @@ from runtime.text.pieces import Pieces
 
 if TYPE_CHECKING:
     from runtime.engine import Engine
+    from runtime.sampling.sampler import Rejection
 
 logger = logging.getLogger("eagle3.serve")
 
@@ -42,8 +44,8 @@ class Settings:
     shutdown_timeout: float
     speculation: bool
     schedule: str | None
-    rejection: str | None
-    prefix_caching: str
+    rejection: Rejection | None
+    prefix_caching: PrefixCaching
     device: str | None
     log_level: str
 
@@ -93,7 +95,8 @@ def _serve(
     engine: Engine, manifest: Manifest, tokenizer: Tokenizer, bound: socket.socket, settings: Settings, seconds: float
 ) -> None:
     logger.info("Loaded %s in %.1f s.", manifest.name, seconds)
-    served = describe(manifest, tokenizer, settings.names)
+    samples = engine.graphs.gives_logits or engine.graphs.samples
+    served = describe(manifest, tokenizer, settings.names, samples=samples)
     driver, app = assemble(
         engine,
         served,
@@ -112,8 +115,13 @@ def _serve(
     run_to_end(app, driver, bound, shutdown_timeout=settings.shutdown_timeout)
 
 
-def describe(manifest: Manifest, tokenizer: Tokenizer, names: tuple[str, ...] = ()) -> Served:
-    """What is served of a bundle. One whose graphs only take the likeliest token answers greedily by default."""
+def describe(manifest: Manifest, tokenizer: Tokenizer, names: tuple[str, ...] = (), *, samples: bool) -> Served:
+    """What is served of a bundle.
+
+    Args:
+        samples: whether its graphs can do more than take the likeliest token. If not, a request that names no
+            temperature is answered greedily, for OpenAI's default of 1 would refuse them all.
+    """
     return Served(
         names=names or (manifest.name,),
         fingerprint=manifest.bundle_id[:16],
@@ -121,7 +129,7 @@ def describe(manifest: Manifest, tokenizer: Tokenizer, names: tuple[str, ...] = 
         pieces=Pieces(tokenizer),
         max_model_len=manifest.limits.max_model_len,
         vocab_size=manifest.target.vocab_size,
-        default=GREEDY if getattr(manifest, "sampling", "greedy") == "greedy" else SamplingParams(),
+        default=SamplingParams() if samples else GREEDY,
     )
 
 
