@@ -14,16 +14,22 @@ from typing import Any
 import openai
 import pytest
 import tokenizers
-from tests.runtime.loop.rig import Rig, Shape, make_rig
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from runtime.sampling.params import SamplingParams
+from runtime.blocks import BlockManager
+from runtime.engine import Engine
+from runtime.fused import draft_proposer
+from runtime.graphs import GraphSet
+from runtime.proposer import Proposer
+from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput, Timing
 from runtime.serve.driver import Driver
 from runtime.serve.generation import Served
 from runtime.serve.server import Address, bind, run, url_of
 from runtime.serve.start import assemble, describe
 from runtime.text import Tokenizer
+from runtime.text.stop import StopStrings
 from runtime.text.tokenizer import TokenizerInfo
+from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 EOS = 0
 TEMPLATE = (
@@ -76,15 +82,13 @@ def serving(
     rig: Rig,
     *,
     tokenizer: Tokenizer = TOKENIZER,
-    default: SamplingParams | None = None,
+    samples: bool = True,
     names: tuple[str, ...] = (),
     shutdown_timeout: float = 5.0,
     **options: Any,
 ) -> Iterator[Running]:
     """Serve `engine` on a free port until the block is left."""
-    served = describe(rig.manifest, tokenizer, names)
-    if default is not None:
-        served = Served(**{**served.__dict__, "default": default})
+    served = describe(rig.manifest, tokenizer, names, samples=samples)
     driver, app = assemble(engine, served, max_running=rig.shape.max_num_seqs, **options)
     bound = bind(Address("127.0.0.1", 0))
     loop_ready, state = threading.Event(), {}
@@ -144,7 +148,64 @@ class Slow:
         return getattr(self._engine, name)
 
 
-SHAPE = Shape(greedy_only=False, max_model_len=128, context_tokens=(64, 128), num_seqs=(1, 4))
+class Scripted:
+    """An engine that answers every request with the same ids, one a step."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self._ids = ids
+        self._left: dict[str, tuple[Request, list[int]]] = {}
+        self._outputs: list[RequestOutput] = []
+        self.blocks, self.totals, self.num_preemptions = BlockManager(8, 4), SpecDecodeStats(), 0
+
+    @property
+    def running(self) -> list[Any]:
+        return list(self._left)
+
+    def add_request(self, request: Any) -> None:
+        self._left[request.request_id] = (request, list(self._ids))
+
+    def abort(self, request_id: str) -> None:
+        self._left.pop(request_id, None)
+
+    def has_unfinished(self) -> bool:
+        return bool(self._left)
+
+    def take_finished(self) -> list[Any]:
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def step(self) -> list[Any]:
+        steps = []
+        for name, (request, left) in list(self._left.items()):
+            token = left.pop(0)
+            finish = None if left else "length"
+            steps.append(StepOutput(name, (token,), finish))
+            if finish:
+                del self._left[name]
+                ids = tuple(self._ids)
+                prompt = request.prompt_token_ids
+                self._outputs.append(RequestOutput(name, prompt, ids, finish, Timing(), SpecDecodeStats()))
+        return steps
+
+
+# This seed's answers are varied, and hold halves of characters
+SHAPE = Shape(greedy_only=False, max_model_len=128, context_tokens=(64, 128), num_seqs=(1, 4), seed=7)
+
+
+def engine_of(
+    rig: Rig,
+    proposer: Callable[[GraphSet], Proposer] = draft_proposer,
+    *,
+    kv_blocks: int | None = None,
+    **options: Any,
+) -> Engine:
+    """The loop over fresh pools, which knows this server's tokenizer, as `Engine.load` would make it."""
+    graphs = rig.graphs(kv_blocks)
+
+    def watch(request: Request) -> StopStrings:
+        return StopStrings(TOKENIZER, request.sampling.stop, skip=request.sampling.min_tokens)
+
+    return Engine(graphs, proposer(graphs), watches=watch, **options)
 
 
 @pytest.fixture(scope="session")
@@ -155,7 +216,7 @@ def rig() -> Rig:
 @pytest.fixture
 def server(rig: Rig) -> Iterator[Running]:
     """A server over a fresh engine of the toy, whose steps a test can hold."""
-    with serving(Slow(rig.engine()), rig) as running:
+    with serving(Slow(engine_of(rig)), rig) as running:
         try:
             yield running
         finally:
