@@ -95,8 +95,7 @@ def _serve(
     engine: Engine, manifest: Manifest, tokenizer: Tokenizer, bound: socket.socket, settings: Settings, seconds: float
 ) -> None:
     logger.info("Loaded %s in %.1f s.", manifest.name, seconds)
-    samples = engine.graphs.gives_logits or engine.graphs.samples
-    served = describe(manifest, tokenizer, settings.names, samples=samples)
+    served = describe(manifest, tokenizer, settings.names)
     driver, app = assemble(
         engine,
         served,
@@ -115,12 +114,11 @@ def _serve(
     run_to_end(app, driver, bound, shutdown_timeout=settings.shutdown_timeout)
 
 
-def describe(manifest: Manifest, tokenizer: Tokenizer, names: tuple[str, ...] = (), *, samples: bool) -> Served:
+def describe(manifest: Manifest, tokenizer: Tokenizer, names: tuple[str, ...] = ()) -> Served:
     """What is served of a bundle.
 
-    Args:
-        samples: whether its graphs can do more than take the likeliest token. If not, a request that names no
-            temperature is answered greedily, for OpenAI's default of 1 would refuse them all.
+    Where its graphs only take the likeliest token, a request that names no temperature is answered greedily, for
+    OpenAI's default of 1 would refuse them all.
     """
     return Served(
         names=names or (manifest.name,),
@@ -129,7 +127,7 @@ def describe(manifest: Manifest, tokenizer: Tokenizer, names: tuple[str, ...] = 
         pieces=Pieces(tokenizer),
         max_model_len=manifest.limits.max_model_len,
         vocab_size=manifest.target.vocab_size,
-        default=SamplingParams() if samples else GREEDY,
+        default=GREEDY if manifest.sampling == "greedy" else SamplingParams(),
     )
 
 

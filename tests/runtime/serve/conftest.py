@@ -82,13 +82,12 @@ def serving(
     rig: Rig,
     *,
     tokenizer: Tokenizer = TOKENIZER,
-    samples: bool = True,
     names: tuple[str, ...] = (),
     shutdown_timeout: float = 5.0,
     **options: Any,
 ) -> Iterator[Running]:
     """Serve `engine` on a free port until the block is left."""
-    served = describe(rig.manifest, tokenizer, names, samples=samples)
+    served = describe(rig.manifest, tokenizer, names)
     driver, app = assemble(engine, served, max_running=rig.shape.max_num_seqs, **options)
     bound = bind(Address("127.0.0.1", 0))
     loop_ready, state = threading.Event(), {}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from tests.runtime.loop.rig import Rig, with_eos
-from tests.runtime.serve.conftest import MODEL, TOKENIZER, Running, Scripted, engine_of, parse_events, serving
+from tests.runtime.loop.rig import Rig, make_rig, with_eos
+from tests.runtime.serve.conftest import MODEL, SHAPE, TOKENIZER, Running, Scripted, engine_of, parse_events, serving
 
 PROMPTS = ("the cat and the hat", "hello", "are you there?", "an 😀 é", "1234")
 
@@ -215,10 +216,17 @@ def test_cached_tokens_are_told(client: openai.OpenAI) -> None:
     assert 0 < second < len(TOKENIZER.encode(prompt))
 
 
-def test_a_bundle_without_logits_answers_greedily_by_default(rig: Rig) -> None:
-    with serving(engine_of(rig), rig, samples=False) as server:
-        answer = server.client().completions.create(model=MODEL, prompt="hello", max_tokens=20)
+def test_a_bundle_without_logits_answers_greedily_and_refuses_a_temperature(rig: Rig) -> None:
+    greedy = make_rig(replace(SHAPE, greedy_only=True))
+    with serving(engine_of(greedy), greedy) as server:
+        client = server.client()
+        answer = client.completions.create(model=MODEL, prompt="hello", max_tokens=20)
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(client, "hello", temperature=0.5)
     assert answer.choices[0].text == expected(rig, "hello", 20)
+    assert refused.value.param == "temperature"
+    assert "on_device_sampling_config" in refused.value.message
+    assert "Request cmpl" not in refused.value.message
 
 
 def test_events_end_with_done(server: Running) -> None:
