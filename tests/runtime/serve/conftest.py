@@ -112,6 +112,8 @@ def serving(
     try:
         yield Running(url, engine, driver, served, stop, thread)
     finally:
+        if isinstance(engine, Slow):
+            engine.release()
         stop()
         thread.join(20)
         assert not thread.is_alive(), "the server did not end"
@@ -216,10 +218,7 @@ def rig() -> Rig:
 def server(rig: Rig) -> Iterator[Running]:
     """A server over a fresh engine of the toy, whose steps a test can hold."""
     with serving(Slow(engine_of(rig)), rig) as running:
-        try:
-            yield running
-        finally:
-            running.engine.release()
+        yield running
 
 
 @pytest.fixture
