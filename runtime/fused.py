@@ -45,6 +45,9 @@ class FusedProposer(Proposer):
         # Then its rows ran too: it could draft before the pass's tokens were known
         return sequence.finish_reason is None and _may_draft(sequence, pending=0)
 
+    def can_follow_single_rows(self, members: Seq[Sequence]) -> bool:
+        return not any(_may_draft(member, pending=int(member.caught_up)) for member in members)
+
     def read_prefill(
         self,
         sequence: Sequence,

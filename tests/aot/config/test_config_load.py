@@ -68,6 +68,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
         "speculative_config": {
             "method": "eagle3",
             "num_speculative_tokens": 3,
+            "num_speculative_tokens_per_batch_size": None,
             "aux_layers": None,
             "require_aux_layers": False,
             "aux_semantic": "auto",
@@ -273,7 +274,7 @@ WRONG_VALUES = [
     (
         "speculative_config.zzz=1",
         "speculative_config.zzz is not a known key: expected one of aux_layers, aux_semantic, draft_overrides, "
-        "method, model, num_speculative_tokens, require_aux_layers, found zzz.",
+        "method, model, num_speculative_tokens, num_speculative_tokens_per_batch_size, require_aux_layers, found zzz.",
         "remove it",
     ),
     (

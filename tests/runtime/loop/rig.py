@@ -43,12 +43,15 @@ from runtime.bundle.manifest import (
     Manifest,
 )
 from runtime.bundle.open import Bundle
+from runtime.bundle.schedule import KSchedule
 from runtime.engine import Engine
 from runtime.fused import draft_proposer
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
+from runtime.prefix import PrefixCaching
 from runtime.proposer import NoProposer, Proposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
+from runtime.schedule import KSchedule
 from runtime.sequence import Sequence as Running
 
 K, BLOCK, MAX_LEN, VOCAB = 3, 4, 64, 64
@@ -82,6 +85,7 @@ class Shape:
     greedy_only: bool = True
     sampled: bool = False
     draft_fused: bool = False
+    schedule: KSchedule | None = None
     dtype: str = "float32"
     target_padding: Padding = NO_PADDING
     draft_padding: Padding = NO_PADDING
@@ -123,10 +127,13 @@ class Rig:
         proposer: Proposer | Callable[[GraphSet], Proposer] = draft_proposer,
         *,
         kv_blocks: int | None = None,
+        prefix_caching: PrefixCaching = "exact",
+        schedule: KSchedule | None = None,
     ) -> Engine:
         """The loop over fresh pools; by default with the toy's own EAGLE3 draft."""
         graphs = self.graphs(kv_blocks)
-        return Engine(graphs, proposer(graphs) if callable(proposer) else proposer)
+        made = proposer(graphs) if callable(proposer) else proposer
+        return Engine(graphs, made, prefix_caching=prefix_caching, schedule=schedule)
 
     def plain_engine(self) -> Engine:
         return self.engine(NoProposer())
@@ -241,6 +248,7 @@ def rig_of_pair(
         sampling="random" if shape.sampled else "greedy" if shape.greedy_only else "logits",
         exact_greedy=shape.exact_greedy,
         draft_fused=shape.draft_fused,
+        schedule=shape.schedule,
         target_padding=shape.target_padding,
         draft_padding=shape.draft_padding,
     )
