@@ -11,6 +11,7 @@ from aot.build.plan import Plan, kv_bytes, weight_bytes
 from aot.checkpoint.draft import DraftConfig
 from runtime.bundle.manifest import Manifest
 from runtime.bundle.neff import Neff
+from runtime.bundle.schedule import KSchedule
 
 if TYPE_CHECKING:
     from aot.verify.probe import Meaning
@@ -45,7 +46,7 @@ def plan_lines(plan: Plan, backend: BuildBackend) -> Iterator[str]:
     sizes = plan.geometry
     yield (
         f"{plan.config.name}: {len(plan.table.graphs)} graphs from {len(plan.units)} units, "
-        f"K={sizes.num_speculative_tokens}, "
+        f"K={sizes.num_speculative_tokens}{_by_batch(sizes.schedule)}, "
         f"{sizes.dtype}, {backend.summary()}"
     )
     for unit in plan.units:
@@ -63,6 +64,14 @@ def _each(estimate: dict[str, Any], ranks: int) -> str:
     if ranks == 1:
         return ""
     return f" over {ranks} ranks, {(estimate['weights_bytes'] + estimate['kv_bytes']) / ranks / 1e9:.1f} GB each"
+
+
+def _by_batch(schedule: KSchedule | None) -> str:
+    """ " (1-2: 3, 3-4: 1)", the drafts of each range of batch sizes; nothing where there is no schedule."""
+    if schedule is None:
+        return ""
+    spans = [(f"{first}" if first == last else f"{first}-{last}", k) for first, last, k in schedule.ranges]
+    return f" ({', '.join(f'{span}: {k}' for span, k in spans)})"
 
 
 def draft_lines(config: DraftConfig) -> Iterator[str]:
@@ -109,7 +118,7 @@ def bundle_lines(manifest: Manifest, path: str = "DIR") -> Iterator[str]:
     yield f"  draft    {manifest.draft.reference}  {manifest.draft.fingerprint[:16]}"
     yield (
         f"  limits   max_model_len {manifest.limits.max_model_len}, max_num_seqs {manifest.limits.max_num_seqs}, "
-        f"K {manifest.speculation.num_speculative_tokens}, {manifest.dtype}"
+        f"K {manifest.speculation.num_speculative_tokens}{_by_batch(manifest.speculation.schedule)}, {manifest.dtype}"
     )
     layers = ", ".join(map(str, manifest.speculation.aux_layers))
     yield f"  aux      {f'inputs of layers {layers}' if layers else 'none, the final normed state'}"

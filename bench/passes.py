@@ -108,8 +108,8 @@ def measure_host(folder: Path, repeats: int) -> list[Figure]:
         k = bundle.manifest.speculation.num_speculative_tokens if speculation else 0
         asked = request(bundle, (1 + k) * repeats + 16)
         engine = TimedEngine(bundle, speculation=speculation)
-        engine.steps(asked, 3)
-        steps = engine.steps(asked, repeats)
+        engine.steps(asked, count=3)
+        steps = engine.steps(asked, count=repeats)
         shares = [100 * step[HOST] / step[STEP] for step in steps]
         detail = f"{statistics.median(s[HOST] for s in steps) * 1e3:.2f} ms of {median_step(steps):.2f} ms"
         value = statistics.median(shares)

@@ -58,6 +58,18 @@ def _pool(bundle: Path, quick: bool) -> list[Figure]:
     return measure_pool(bundle, repeats=30 if quick else 150)
 
 
+def _requests(bundle: Path, quick: bool) -> list[Figure]:
+    from bench.several import measure_several
+
+    return measure_several(bundle, repeats=1 if quick else 5)
+
+
+def _sampled(bundle: Path, quick: bool) -> list[Figure]:
+    from bench.several import measure_sampled
+
+    return measure_sampled(bundle, repeats=20 if quick else 60)
+
+
 # What starts processes comes first, while this one is small: later it holds torch and two models, and a build sees
 # less free memory. The parts that need torch import it when they run.
 PARTS: dict[str, Callable[[Path, bool], list[Figure]]] = {
@@ -68,6 +80,8 @@ PARTS: dict[str, Callable[[Path, bool], list[Figure]]] = {
     "decode": _decode,
     "verify": _verify,
     "host": _host,
+    "sampled": _sampled,
+    "requests": _requests,
     "pool": _pool,
 }
 

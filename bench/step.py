@@ -54,9 +54,9 @@ def profile(bundle: Bundle, speculation: bool, rate: float) -> list[str]:
     engine = TimedEngine(bundle, speculation=speculation)
     loaded = engine.graphs.loaded.values()
     asked = request(bundle, 4 * STEPS + 16)
-    engine.steps(asked, 5)
+    engine.steps(asked, count=5)
     before = {graph.spec.name: graph.runs for graph in loaded}
-    steps = engine.steps(asked, STEPS)
+    steps = engine.steps(asked, count=STEPS)
     # The prefill before the steps ran once per graph of a prefill kind; the rest is the steps' own
     graphs = {
         graph.spec: round((graph.runs - before[graph.spec.name]) / STEPS)

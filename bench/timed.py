@@ -64,14 +64,15 @@ class TimedEngine:
         self.graphs = GraphSet(bundle, kinds, None, self._backend)
         self.engine = Engine(self.graphs, draft_proposer(self.graphs) if speculation else NoProposer())
 
-    def steps(self, request: Request, count: int) -> list[dict[str, float]]:
-        """Prefill `request`, then run `count` decode steps of it; the request is dropped after that.
+    def steps(self, *requests: Request, count: int) -> list[dict[str, float]]:
+        """Prefill `requests`, then run `count` decode steps of them; they are dropped after that.
 
         Returns:
             For each decode step seconds by call kind, with `host` and their sum `step`.
         """
-        self.engine.add_request(request)
-        while self.engine.waiting or self.engine.running[0].prefilling:
+        for request in requests:
+            self.engine.add_request(request)
+        while self.engine.waiting or any(sequence.prefilling for sequence in self.engine.running):
             self.engine.step()
         steps = []
         for _ in range(count):
@@ -81,5 +82,6 @@ class TimedEngine:
             total = time.perf_counter() - started
             inside = dict(self._backend.seconds)
             steps.append({**inside, HOST: total - sum(inside.values()), STEP: total})
-        self.engine.abort(request.request_id)
+        for request in requests:
+            self.engine.abort(request.request_id)
         return steps

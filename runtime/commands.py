@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +33,8 @@ from runtime.sampling.parse import sampling_params
 from runtime.text import Tokenizer, has_tokenizer
 
 DEFAULT_MAX_TOKENS = 256
-CHECK_SEED = 0
+FIXED_SEED = 0
+RANDOM_ONLY = ("top_k", "top_p", "min_p", "seed")
 BAD_OPTIONS = "These options cannot be used"
 NO_TOKENIZER = 'give ids with --prompts FILE.jsonl, in lines like {"prompt_token_ids": [1, 2, 3]}'
 
@@ -96,8 +97,16 @@ class Session:
         params.check(BAD_OPTIONS, self.bundle.manifest.target.vocab_size)
         return params
 
-    def requests(self, prompts: tuple[Prompt, ...], *, raw: bool, max_tokens: int) -> list[Request]:
-        return to_requests(
+    def requests(
+        self, prompts: tuple[Prompt, ...], *, raw: bool, max_tokens: int, fixed_seed: bool = False
+    ) -> list[Request]:
+        """A request for each prompt, with the options of this session.
+
+        Args:
+            max_tokens: where neither the prompt nor the options say it.
+            fixed_seed: give random requests without a seed one, for runs whose texts are compared.
+        """
+        requests = to_requests(
             prompts,
             self.tokenizer,
             raw=raw,
@@ -106,6 +115,14 @@ class Session:
             ignore_eos=self.options.ignore_eos,
             sampling=self.sampling(),
         )
+        self.note_options_without_effect([request.sampling for request in requests])
+        return [_seeded(request) for request in requests] if fixed_seed else requests
+
+    def note_options_without_effect(self, requests: Sequence[SamplingParams]) -> None:
+        """Say which given options only matter above temperature 0, where no request is above it."""
+        idle = [f"--{name.replace('_', '-')}" for name in RANDOM_ONLY if name in self.options.sampling]
+        if idle and all(sampling.greedy for sampling in requests):
+            self.progress(f"Temperature is 0, so {' and '.join(idle)} change{'s' * (len(idle) == 1)} nothing.")
 
     def progress(self, text: str) -> None:
         if not (self.options.quiet or self.options.as_json):
@@ -170,6 +187,7 @@ def chat(session: Session) -> int:
     with suppress(ImportError):
         import readline  # noqa: F401 - gives input() line editing and history
     sampling = session.sampling()
+    session.note_options_without_effect([sampling])
     engine = session.load_engine(options.speculation)
     conversation = Chat(
         engine,
@@ -196,7 +214,7 @@ def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
     if not prompts:
         prompts = builtin_prompts(tokenizer is not None, manifest.target.vocab_size, manifest.limits.max_model_len)
         raw = raw or (tokenizer is not None and not tokenizer.has_chat_template)
-    requests = [_seeded(each) for each in session.requests(prompts, raw=raw, max_tokens=CHECK_MAX_TOKENS)]
+    requests = session.requests(prompts, raw=raw, max_tokens=CHECK_MAX_TOKENS, fixed_seed=True)
     if not all(request.sampling.greedy for request in requests):
         session = replace(session, options=replace(session.options, rejection=_same_text(session.options.rejection)))
     started = time.perf_counter()
@@ -221,7 +239,7 @@ def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
 
 def _seeded(request: Request) -> Request:
     sampling = request.sampling
-    seed = CHECK_SEED if sampling.seed is None else sampling.seed
+    seed = FIXED_SEED if sampling.seed is None else sampling.seed
     return request if sampling.greedy else replace(request, sampling=replace(sampling, seed=seed))
 
 

@@ -128,13 +128,11 @@ class Engine:
         if speculation and proposer is None:
             kinds += draft_kinds(bundle.manifest, k)
         graphs = GraphSet(bundle, kinds, kv_blocks, device=device)
-        if proposer is not None:
-            made = proposer(graphs)
-        else:
-            made = draft_proposer(graphs, k) if speculation else NoProposer()
+        if proposer is None:
+            proposer = (lambda opened: draft_proposer(opened, k)) if speculation else (lambda opened: NoProposer())
         return cls(
             graphs,
-            made,
+            proposer(graphs),
             rejection=rejection or "coupled",
             prefix_caching=prefix_caching,
             schedule=schedule,

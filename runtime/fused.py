@@ -42,9 +42,11 @@ class FusedProposer(Proposer):
         self._k = min(num_speculative_tokens, self._most)
 
     def follows(self, sequence: Sequence) -> bool:
-        # A pass that commits nothing, of a chunk or of known tokens, is judged with a token to come, as all are: where
-        # there is room behind that, there was room before every pass so far
-        return sequence.finish_reason is None and _may_draft(sequence)
+        # Then its rows ran too: it could draft before the pass's tokens were known
+        return sequence.finish_reason is None and _may_draft(sequence, pending=0)
+
+    def can_follow_single_rows(self, members: Seq[Sequence]) -> bool:
+        return not any(_may_draft(member, pending=int(member.caught_up)) for member in members)
 
     def read_prefill(
         self,
@@ -55,31 +57,32 @@ class FusedProposer(Proposer):
         following: int | None,
     ) -> list[int]:
         self._drafts = []
-        if not _may_draft(sequence):
+        if not _may_draft(sequence, pending=int(following is None)):
             return super().read_prefill(sequence, inputs, next_token, features, following)
         rows = int(inputs["last_index"]) + 1
         end = int(inputs["positions"][rows - 1]) + 1
-        context = end if following is not None else self._reach(sequence, end)
+        # Behind a chunk that is not the last nothing is proposed, so nothing may be written
+        proposing = end >= len(sequence.token_ids) - 1
+        context = self._reach(sequence, end) if proposing else end
         graph, bucket = self._graphs.prefill("draft_fused_prefill", rows, context)
         run = {name: inputs[name] for name in _PREFILL_INPUTS}
         run["block_table"] = block_table([sequence], bucket)
         run["features"] = features
         run["next_token"] = next_token if following is None else torch.tensor([following], dtype=torch.int32)
-        # Behind a chunk that is not the last nothing is proposed, so nothing may be written
-        limit = self._row_limit(sequence) if following is None else 0
+        limit = self._row_limit(sequence) if proposing else 0
         run["length_limits"] = torch.tensor([limit], dtype=torch.int32)
         (step_tokens,) = graph(run)
-        if following is not None:
+        if not proposing:
             return []
         first, *drafts = step_tokens.tolist()[0]
         self._drafts = [drafts]
-        return [first]
+        return [first] if following is None else []
 
     def read_verify(
         self, members: Seq[Sequence], inputs: Mapping[str, Tensor], accepted: Tensor, features: Tensor
     ) -> list[list[int]]:
         self._drafts = []
-        may_draft = [_may_draft(member) for member in members]
+        may_draft = [_may_draft(member, pending=int(member.caught_up)) for member in members]
         if not any(may_draft):
             return super().read_verify(members, inputs, accepted, features)
         # Row r of accepted is request r, so the bucket of requests is the target's
@@ -122,9 +125,9 @@ class FusedProposer(Proposer):
                 member.drafts = drafts[: member.draft_room(self._k)]
 
 
-def _may_draft(sequence: Sequence) -> bool:
-    """Whether the request can propose anything once one more token is there; a pass commits one at least."""
-    return sequence.draft_room(1, pending=1) > 0
+def _may_draft(sequence: Sequence, pending: int) -> bool:
+    """Whether the request can propose anything once `pending` more tokens are there; a pass commits one at least."""
+    return sequence.draft_room(1, pending) > 0
 
 
 def draft_kinds(manifest: Manifest, num_speculative_tokens: int) -> tuple[GraphKind, ...]:

@@ -78,7 +78,7 @@ class Passes:
         sequence.num_computed = end
         self.proposer.limit(self.schedule.k_for(batch_size))
         shifted = sequence.token_ids[start + 1 : end + 1]
-        self.proposer.after_prefill(sequence, shifted, start, features, following is None)
+        self.proposer.after_prefill(sequence, shifted, start, features, sequence.caught_up)
         return Ran(sequence, committed)
 
     def verify(self, members: Seq[Sequence]) -> list[Ran]:
@@ -139,9 +139,11 @@ class Passes:
         return Ran(member, run, num_drafts, len(tokens) - 1)
 
     def _verify_graph(self, members: Seq[Sequence], rows: int) -> tuple[LoadedGraph, Bucket]:
-        """target_verify, or target_decode where the bundle has one and no request has more than one row."""
+        """target_verify, or target_decode where the bundle has one, no request has more than one row, and the draft can
+        go on from there."""
         manifest = self.graphs.manifest
         plain = manifest.exactness.lossless == "near_tie" and rows == 1
+        plain = plain and self.proposer.can_follow_single_rows(members)
         # Sized for K drafts even where fewer are left, so that the bucket is a function of the length alone
         reach = 1 if plain else 1 + manifest.speculation.num_speculative_tokens
         context = min(manifest.limits.max_model_len, max(member.num_computed for member in members) + reach)

@@ -38,6 +38,10 @@ class Proposer(Protocol):
         """Whether the draft's KV of the request is as far as the target's, once the `after_...` of a pass is done."""
         return True
 
+    def can_follow_single_rows(self, members: Seq[Sequence]) -> bool:
+        """Whether the draft has nothing to do behind a pass of one row for each of `members`, or a graph for it."""
+        return True
+
     def read_prefill(
         self,
         sequence: Sequence,
@@ -76,7 +80,7 @@ class Proposer(Protocol):
                 chunk the token that the target just chose.
             start: position of the chunk's first row.
             features: [T, A*Ht].
-            final: the last of these tokens is new; only then are drafts proposed.
+            final: the last of these tokens is the text's last so far; only then are drafts proposed.
         """
         ...
 
@@ -135,12 +139,17 @@ class EagleProposer(Proposer):
         self._graphs = graphs
         self._k = self._most = drafts_per_step(graphs.manifest, num_speculative_tokens)
         self._block_size = graphs.manifest.kv_cache.block_size
+        single = {size for kind, size, _, rows in graphs.loaded if kind == "draft_initial" and rows == 1}
+        self._single_rows = single == set(graphs.manifest.buckets.num_seqs)
 
     def limit(self, num_speculative_tokens: int) -> None:
         self._k = min(num_speculative_tokens, self._most)
 
     def follows(self, sequence: Sequence) -> bool:
         return _will_draft(sequence)
+
+    def can_follow_single_rows(self, members: Seq[Sequence]) -> bool:
+        return self._single_rows or not any(_will_draft(member) for member in members)
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         sequence.drafts = []

@@ -1,10 +1,10 @@
 """Which requests run, and who owns the blocks: admission, the turn of prefill and verify, preemption.
 
-Requests are served in order of arrival. A request is admitted when there is a place in the batch and room for the tokens
-that it has; blocks for those that it will generate are taken as it grows. When none is left, the running request that
-arrived last gives all of its blocks up and waits, in front, to be run again; its text goes on as if nothing had been. The
-request that arrived first is therefore never stopped, and since the pool holds any one request (`Engine.add_request`
-refuses others), it always ends.
+Requests are served in order of arrival. One is admitted when there is a place in the batch and room for the tokens that
+it has; blocks for those that it will generate are taken as it grows. When none is left, the running request that
+arrived last gives all of its blocks up and waits, in front, to be run again; its text goes on as if nothing had been.
+The request that arrived first is therefore never stopped, and since the pool holds any one request
+(`runtime.admission` refuses others), it always ends.
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ max_model_len: 256
 max_num_seqs: 2
 block_size: 16
 speculative_config: {method: eagle3, model: draft, num_speculative_tokens: 3}
-additional_config: {neuron_config: {on_device_sampling_config: {all_greedy: true}}}
 backend: {name: aoti, device: cpu}
 buckets: {prefill_tokens: [32], num_seqs: [2], context_tokens: [256]}
 """

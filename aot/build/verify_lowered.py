@@ -126,6 +126,7 @@ def check_whole(
     from runtime.bundle.open import Bundle
     from runtime.engine import Engine
     from runtime.request import Request
+    from runtime.sampling.params import GREEDY, SamplingParams
 
     sizes = alone(plan.geometry)
     lockstep = Lockstep.make(sizes, dict(scopes(sizes, *weights)), plan.geometry.ranks)
@@ -134,7 +135,12 @@ def check_whole(
     numbers, room = random.Random(0), sizes.max_model_len
     length = max(1, min(PROMPT_TOKENS, room - 2))
     prompts = [tuple(numbers.randrange(sizes.target.vocab_size) for _ in range(length)) for _ in range(2)]
-    engine.generate([Request(str(i), prompt, NEW_TOKENS, ignore_eos=True) for i, prompt in enumerate(prompts)])
+    # One of the two draws its tokens, where the graphs can
+    random_too = SamplingParams(temperature=1.0, seed=0) if manifest.sampling == "random" else GREEDY
+    asked = (GREEDY, random_too)
+    engine.generate(
+        [Request(str(i), prompt, NEW_TOKENS, True, asked[i]) for i, prompt in enumerate(prompts)],
+    )
     problems: list[Eagle3Error] = [
         CompileError(
             f"Graph {name} with the bundle's weights is farther from the model in float32 than eager PyTorch is",

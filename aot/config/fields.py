@@ -25,6 +25,7 @@ from aot.config.defaults import (
     with_defaults,
 )
 from runtime.bundle.manifest import Sampling
+from runtime.bundle.schedule import KSchedule
 
 
 def _bool_from_text(value: object) -> object:
@@ -43,6 +44,12 @@ Positive = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 BucketList = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1, json_schema_extra=_derived)]
 LayerList = Annotated[tuple[Annotated[int, Field(ge=0, le=MOST_TOKENS)], ...], Field(strict=False, min_length=1)]
 FilePath = Annotated[Path, Field(strict=False)]
+# Three numbers each; what they must be is `KSchedule`'s to say, in limits.py
+ScheduleRange = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=MOST_TOKENS)], ...],
+    Field(strict=False, json_schema_extra={"minItems": 3, "maxItems": 3}),
+]
+Schedule = Annotated[tuple[ScheduleRange, ...], Field(strict=False, min_length=1)]
 
 
 class _Section(BaseModel):
@@ -84,6 +91,13 @@ class SpeculativeConfig(_Section):
         le=MOST_SPECULATIVE_TOKENS,
         description="K, the number of draft tokens that each step proposes.",
         examples=[3],
+    )
+    num_speculative_tokens_per_batch_size: Schedule | None = Field(
+        default=None,
+        description="[first, last, K] for ranges of the number of requests in a pass: how many draft tokens such a "
+        "step proposes, at most num_speculative_tokens. Sizes between two ranges have the K of the one before, K = 0 "
+        "drafts nothing. For each K graphs of fewer rows are compiled.",
+        examples=[[[1, 2, 3], [3, 4, 1]]],
     )
     aux_layers: LayerList | None = Field(
         default=None,
@@ -268,6 +282,16 @@ class BuildConfig(_Section):
     def num_speculative_tokens(self) -> int:
         """K."""
         return self.speculative_config.num_speculative_tokens
+
+    @property
+    def schedule(self) -> KSchedule | None:
+        """The number of drafts for each batch size; None: K for all.
+
+        Raises:
+            UsageError: the ranges are no schedule; `load_config` refuses them.
+        """
+        ranges = self.speculative_config.num_speculative_tokens_per_batch_size
+        return None if ranges is None else KSchedule.of(ranges, self.num_speculative_tokens)
 
     @property
     def all_greedy(self) -> bool:

@@ -18,7 +18,8 @@ from aot.backends.neuron.flags import check_extra
 from aot.config.defaults import MOST_TOKENS, least_context, verify_rows
 from aot.config.fields import BuildConfig, NeuronBackend
 from aot.config.problems import Problem, show
-from runtime.bundle.errors import ConfigError
+from runtime.bundle.errors import ConfigError, UsageError
+from runtime.bundle.schedule import KEY
 
 
 def cross_problems(config: BuildConfig) -> list[Problem]:
@@ -32,6 +33,7 @@ def cross_problems(config: BuildConfig) -> list[Problem]:
         *_prefill_tokens(config),
         *_context_tokens(config),
         *_pool(config),
+        *_schedule(config),
     ]
 
 
@@ -236,6 +238,25 @@ def _pool(config: BuildConfig) -> list[Problem]:
             )
         ]
     return []
+
+
+def _schedule(config: BuildConfig) -> list[Problem]:
+    key, k_key = f"speculative_config.{KEY}", "speculative_config.num_speculative_tokens"
+    try:
+        schedule = config.schedule
+    except UsageError as error:
+        return [Problem((key, k_key), f"speculative_config.{error.what}", error.expected, error.found, error.repair)]
+    if schedule is None or not config.draft_fused:
+        return []
+    return [
+        Problem(
+            (key, "draft_fused"),
+            f"{key} is given with draft_fused",
+            expected="a draft of separate passes, because the fused graph always makes num_speculative_tokens drafts",
+            found="draft_fused: true",
+            repair=f"remove {key}, or set draft_fused: false",
+        )
+    ]
 
 
 def _out_of_order(key: str, values: tuple[int, ...], repair: str) -> list[Problem]:

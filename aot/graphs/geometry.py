@@ -8,6 +8,7 @@ from aot.checkpoint.draft import DraftConfig
 from aot.checkpoint.target import TargetConfig
 from aot.config import BuildConfig
 from runtime.bundle.manifest import Buckets, KVGroup, Sampling
+from runtime.bundle.schedule import KSchedule
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Padding:
 class Geometry:
     """Sizes and buckets of one build.
 
-    K is num_speculative_tokens; `sampling` is what the target's graphs do about it, see `Manifest.sampling`.
+    K is num_speculative_tokens, and `schedule` the number of drafts for each batch size where it is not always K.
+    `sampling` is what the target's graphs do about it, see `Manifest.sampling`.
     `draft_fused` asks for one graph of the draft's whole turn in place of one for each of its passes.
     `target_padding` and `draft_padding` are for a backend whose hardware wants other sizes than the models have
     (aot/build/padding.py); the draft's vocabulary is that of its head. `ranks` share both models.
@@ -43,6 +45,7 @@ class Geometry:
     target_padding: Padding = Padding()
     draft_padding: Padding = Padding()
     ranks: int = 1
+    schedule: KSchedule | None = None
 
     def per_rank(self, size: int) -> int:
         """One rank's part of `size` rows or heads; the last rank's may reach behind their end.
@@ -76,6 +79,17 @@ class Geometry:
         """Rows of one request in a verify pass: its last token and K drafts."""
         return 1 + self.num_speculative_tokens
 
+    def drafts_in(self, requests: int) -> tuple[int, ...]:
+        """How many drafts a verify pass of this bucket of requests is compiled for, ascending, K last.
+
+        Beside K, which every bucket has, those that the schedule has for batches that run in it.
+        """
+        k = self.num_speculative_tokens
+        if self.schedule is None:
+            return (k,)
+        fewer = {used for _, _, used in self.schedule.ranges} - {k}
+        return (*sorted(d for d in fewer if requests in self.schedule.buckets(self.buckets.num_seqs, d)), k)
+
     def kv_groups(self) -> tuple[KVGroup, KVGroup]:
         """The KV layers: the target's, and behind them the draft's. KV heads are those of one rank."""
         t, d = self.target, self.draft
@@ -105,6 +119,7 @@ def geometry(config: BuildConfig, target: TargetConfig, draft: DraftConfig) -> G
         sampling=config.sampling,
         exact_greedy=config.exact_greedy,
         draft_fused=config.draft_fused,
+        schedule=config.schedule,
     )
     return over_ranks(whole, config.tensor_parallel_size)
 

@@ -26,7 +26,7 @@ class GraphTable:
 def graph_table(geometry: Geometry) -> GraphTable:
     """The graphs of `geometry` (the table in docs/design.md)."""
     builder = _Builder(geometry)
-    buckets, verify_rows = geometry.buckets, geometry.verify_rows
+    buckets = geometry.buckets
     for context in buckets.context_tokens:
         for tokens in buckets.prefill_within(context):
             builder.target("target_prefill", 1, tokens, context)
@@ -35,13 +35,15 @@ def graph_table(geometry: Geometry) -> GraphTable:
             else:
                 builder.draft_initial("draft_initial_prefill", 1, tokens, context)
         for requests in buckets.num_seqs:
-            builder.target("target_verify", requests, verify_rows, context)
+            for drafts in geometry.drafts_in(requests):
+                builder.target("target_verify", requests, 1 + drafts, context)
             if not geometry.exact_greedy:
                 builder.target("target_decode", requests, 1, context)
             if geometry.draft_fused:
                 builder.draft_fused(requests, context)
                 continue
-            builder.draft_initial("draft_initial", requests, verify_rows, context)
+            for drafts in geometry.drafts_in(requests):
+                builder.draft_initial("draft_initial", requests, 1 + drafts, context)
             if geometry.num_speculative_tokens > 1:
                 builder.draft_recurrent(requests, context)
     return GraphTable(tuple(builder.graphs), tuple(builder.units.values()))
@@ -113,12 +115,17 @@ class _Builder:
             asked = self.factory.asked(1, 1)
         else:
             head = self._use(self.factory.verify_head(requests, per_request))
-            extra, bucket = ("tokens", "num_draft_tokens"), f"r{requests}"
+            extra, bucket = ("tokens", "num_draft_tokens"), self._bucket(kind, requests, per_request)
             asked = self.factory.asked(requests, rows)
         extra += tuple(spec.name for spec in asked)
         outputs = tuple(spec.name for spec in head.outputs)
         steps.append((head, Call(head.name, "target.head", (*self.rank, last, *extra, *taps), outputs)))
         self._add(f"{kind}.{bucket}.c{context}", kind, requests, rows, context, steps)
+
+    def _bucket(self, kind: GraphKind, requests: int, per_request: int) -> str:
+        """The middle of a graph's name: "r4", and with fewer drafts than K, "r4.k1"."""
+        fewer = kind != "target_decode" and per_request < self.g.verify_rows
+        return f"r{requests}.k{per_request - 1}" if fewer else f"r{requests}"
 
     def _draft_pools(self) -> tuple[str, ...]:
         first = self.g.target.num_layers  # draft layers follow the target's under one block table
@@ -128,7 +135,8 @@ class _Builder:
         unit = self._use(self.factory.draft_initial(requests, per_request))
         values = (*self.rank, "tokens", *PAGING, "features", "last_index", *self._draft_pools())
         call = Call(unit.name, "draft", values, ("draft_token", "state"))
-        bucket = f"t{per_request}" if kind == "draft_initial_prefill" else f"r{requests}"
+        prefill = kind == "draft_initial_prefill"
+        bucket = f"t{per_request}" if prefill else self._bucket(kind, requests, per_request)
         name = f"draft_initial.{bucket}.c{context}"
         self._add(name, kind, requests, requests * per_request, context, [(unit, call)])
 

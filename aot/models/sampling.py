@@ -70,11 +70,12 @@ def kept_weights(logits: Tensor, rows: Asked) -> Tensor:
         rows: for each row, see `Asked.of_rows`.
     """
     apart = in_blocks(distances(logits, rows.temperature))
-    weights = torch.where(apart <= FAR, torch.exp(-apart.clamp(max=FAR)), 0.0)
-    everything = torch.full_like(rows.top_p, FAR)
+    weights = torch.where(apart <= FAR, torch.exp(-apart), 0.0)
+    everything = rows.top_p.new_full(rows.top_p.shape, FAR)
+    each = apart.new_full(apart.shape, 1.0)
     furthest = torch.minimum(
-        torch.where(rows.top_k > 0, furthest_kept(apart, torch.ones_like(apart), rows.top_k.float()), everything),
-        torch.where(rows.min_p > 0, -torch.log(rows.min_p.clamp(max=1.0)), everything),
+        torch.where(rows.top_k > 0, furthest_kept(apart, each, rows.top_k.float()), everything),
+        torch.where(rows.min_p > 0, -torch.log(torch.where(rows.min_p < 1, rows.min_p, 1.0)), everything),
     )
     weights = torch.where(apart <= furthest[:, None, None], weights, 0.0)
     nucleus = furthest_kept(apart, weights, rows.top_p * total(weights))
@@ -90,7 +91,7 @@ def distances(logits: Tensor, temperature: Tensor) -> Tensor:
     largest = torch.finfo(torch.float32).max
     values = logits.float()
     possible = values > float("-inf")  # which NaN is not
-    values = torch.where(possible, values, -largest).clamp(max=largest)
+    values = torch.where(possible, torch.where(values > largest, largest, values), -largest)
     # The difference first: after a division both would have lost digits
     behind = values.amax(dim=-1, keepdim=True) - values
     apart = behind / torch.where(temperature >= GREEDY_BELOW, temperature, 1.0)[:, None]
@@ -128,7 +129,7 @@ def furthest_kept(apart: Tensor, amounts: Tensor, wanted: Tensor) -> Tensor:
         missing = total(torch.where(apart < tried[:, None, None], amounts, 0.0)) < wanted
         return torch.where(missing, tried, least)
 
-    found = raised(torch.zeros_like(wanted), torch.full_like(wanted, _LEAST))
+    found = raised(wanted.new_zeros(wanted.shape), wanted.new_full(wanted.shape, _LEAST))
     for power in _POWERS:
         found = raised(found, found * 2.0**power)
     unit = found

@@ -2,7 +2,8 @@
 
 Plain decoding runs a token as row 0 of a verify pass; speculation runs the same token as row 0..K. If every row's
 features and KV have the same bits wherever the row stands, greedy speculation equals plain greedy decoding bit for bit.
-If they also stay the same in another bucket, the loop may move between buckets.
+If they also stay the same in another bucket, the loop may move between buckets; if they stay the same in a pass with
+fewer rows for each request, it may draft less without changing the text.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from runtime.graph import LoadedGraph
 from runtime.graphs import table_columns, table_widths
 from runtime.pools import allocate_pools
 from runtime.request import Request
+from runtime.sampling.device import device_inputs
 from runtime.sequence import Sequence
 
 # Requests, context and the index of the request under test among them
@@ -32,8 +34,11 @@ class BitsCheck:
     def __init__(self, manifest: Manifest, backend: Backend, seed: int = 0) -> None:
         self.manifest, self.backend = manifest, backend
         self.generator = torch.Generator().manual_seed(seed)
-        self.graphs = {(g.requests, g.context): g for g in manifest.graphs if g.kind == "target_verify"}
         self.rows = 1 + manifest.speculation.num_speculative_tokens
+        verify = [graph for graph in manifest.graphs if graph.kind == "target_verify"]
+        by_rows = {(g.requests, g.context, g.rows // g.requests): g for g in verify}
+        self.graphs = {(size, context): graph for (size, context, rows), graph in by_rows.items() if rows == self.rows}
+        self.fewer = {place: graph for place, graph in by_rows.items() if place[2] < self.rows}
         self.contexts, self.sizes = manifest.buckets.context_tokens, manifest.buckets.num_seqs
         # Where no other place is asked for, the rows lie at the end of the smallest context: every bucket holds them
         self.start = self.contexts[0] - self.rows
@@ -50,33 +55,43 @@ class BitsCheck:
             pool.copy_(torch.randn(pool.shape, generator=self.generator))
 
     def run(
-        self, place: Place, tokens: list[int], start: int, pools: Mapping[str, Tensor], columns: int | None = None
+        self,
+        place: Place,
+        tokens: list[int],
+        start: int,
+        pools: Mapping[str, Tensor],
+        columns: int | None = None,
+        rows: int | None = None,
     ) -> Tensor:
         """Run `tokens` from position `start` as one request of a bucket, beside other requests.
 
         Args:
             columns: of the block table; by default those of the bucket's whole context.
+            rows: of each request in the pass, at least len(tokens); by default 1+K.
 
         Returns:
             The features of the rows, [len(tokens), A*Ht]; the pools are updated.
         """
         size, context, index = place
-        graph: Graph = self.graphs[size, context]
-        bucket = Bucket(size, self.rows, columns or table_columns(graph, self.block_size))
+        each = rows or self.rows
+        graph: Graph = self.graphs[size, context] if each == self.rows else self.fewer[size, context, each]
+        bucket = Bucket(size, each, columns or table_columns(graph, self.block_size))
         # The request under test always owns the blocks of members[0]; the others fill the remaining places
         order = [self.members[1 + i] for i in range(size - 1)]
         order.insert(index, self.members[0])
-        batch = [[7] * self.rows] * size
+        batch = [[7] * each] * size
         batch[index] = tokens
         starts = [min(3, self.contexts[0] - self.rows)] * size
         starts[index] = start
         inputs = pad_rows(order, batch, starts, bucket, self.block_size)
         counts = [len(row) - 1 for row in batch]
         inputs["num_draft_tokens"] = torch.tensor(counts, dtype=torch.int32)
+        if self.manifest.sampling == "random":
+            inputs |= device_inputs([], size, self.rows)
         units = {unit.name: unit for unit in self.manifest.units}
         with torch.inference_mode():
             _, features, *_ = LoadedGraph(graph, units, self.backend, pools)(inputs)
-        first = index * self.rows
+        first = index * each
         return features[first : first + len(tokens)].clone()
 
     def speculative(self, place: Place, start: int | None = None, columns: int | None = None) -> list[Tensor]:
@@ -91,6 +106,18 @@ class BitsCheck:
         pools = {name: pool.clone() for name, pool in self.content.items()}
         rows = [self.run(place, [token], self.start + i, pools) for i, token in enumerate(self.tokens)]
         return [torch.cat(rows), *self._written(pools, self.start)]
+
+    def in_turns(
+        self, place: Place, rows: int, tokens_each: int, start: int | None = None, columns: int | None = None
+    ) -> list[Tensor]:
+        """Features and KV rows of the same rows in passes of `rows` a request, `tokens_each` of them at a time."""
+        first = self.start if start is None else start
+        pools = {name: pool.clone() for name, pool in self.content.items()}
+        made = [
+            self.run(place, self.tokens[at : at + tokens_each], first + at, pools, columns, rows)
+            for at in range(0, self.rows, tokens_each)
+        ]
+        return [torch.cat(made), *self._written(pools, first)]
 
     def _written(self, pools: Mapping[str, Tensor], start: int) -> list[Tensor]:
         blocks = self.members[0].block_ids
@@ -118,7 +145,29 @@ class BitsCheck:
             found.append("requests")
         if len(self.context_widths()) == len({columns for _, columns, _ in self.widths()}):
             found.append("context")
+        if self.fewer and self.fewer_rows_keep_bits():
+            found.append("drafts")
         return tuple(found)
+
+    def fewer_rows_keep_bits(self) -> bool:
+        """Whether every row of the passes with fewer rows has the bits that it has in one of 1+K.
+
+        In every place of the batch, full and with a single row, and at every width of the block table that decoding
+        may choose.
+        """
+        kept = self.context_widths()
+        for size, context, rows in self.fewer:
+            base = self.speculative((size, context, 0))
+            turns = [(index, tokens_each) for index in range(size) for tokens_each in {rows, 1}]
+            if not all(same(base, self.in_turns((size, context, index), rows, each)) for index, each in turns):
+                return False
+            for bucket, columns, start in self.widths():
+                if bucket != context or columns * self.block_size not in kept:
+                    continue
+                base = self.speculative((size, context, 0), start, columns)
+                if not same(base, self.in_turns((size, context, 0), rows, rows, start, columns)):
+                    return False
+        return True
 
     def context_widths(self) -> tuple[int, ...]:
         """The block-table widths in tokens whose bits are those of the widest, in every bucket."""

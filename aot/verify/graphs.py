@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from aot.models.eagle3 import Draft
 from aot.models.fused import FusedChain
 from aot.models.llama import TargetHead
+from aot.verify.draws import asked_inputs, draws_agree
 from aot.verify.eager import EagerBackend
 from runtime.backends import Backend
 from runtime.bundle.manifest import Call, Check, Graph, KVCache, Manifest, TensorSpec, Unit
@@ -26,7 +27,8 @@ TOLERANCE = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}
 
 
 def integer_inputs(graph: Graph, manifest: Manifest, generator: torch.Generator) -> dict[str, Tensor]:
-    """Tokens, positions and paging as the loop would give them, every request deep in its context.
+    """Tokens, positions and paging as the loop would give them, every request deep in its context; what is asked of
+    sampling, where the graph draws tokens.
 
     Request r owns the blocks r*B+1 .. r*B+B; its last row can be the last place of the context bucket. Rows that the
     context has no place for are padding: position 0 and the null slot.
@@ -56,6 +58,7 @@ def integer_inputs(graph: Graph, manifest: Manifest, generator: torch.Generator)
         "next_token": tokens[:1].clone(),
         "accepted": torch.where(kept, tokens.view(graph.requests, rows_each), -1),
         "length_limits": torch.full((graph.requests,), graph.context, dtype=torch.int32),
+        **asked_inputs(graph, vocab, generator),
     }
 
 
@@ -127,6 +130,8 @@ def tokens_agree(head: nn.Module, inputs: list[Tensor], got: list[Tensor], want:
         return True
     if isinstance(head, Draft):
         logits = head.logits_of_output(want[1])
+    elif isinstance(head, TargetHead) and head.sampled:
+        return draws_agree(head, inputs, got[0])
     elif isinstance(head, TargetHead):
         logits = head.logits(inputs[0])
         if want[0].dim() == 1:

@@ -138,6 +138,7 @@ def _small(sizes: Geometry) -> Geometry:
         sampling="greedy",
         exact_greedy=True,
         draft_fused=False,
+        schedule=None,
     )
 
 

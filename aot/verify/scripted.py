@@ -1,20 +1,26 @@
 """Force every accept and reject pattern through the compiled loop and compare the text with plain decoding.
 
 The script knows what plain decoding wrote. For a pattern (a_1, a_2, ...) the i-th proposal is a_i right tokens followed
-by wrong ones, so the i-th verify pass accepts exactly a_i drafts. No luck and no trained draft is needed.
+by wrong ones, so the i-th verify pass accepts exactly a_i drafts. No luck and no trained draft is needed. Graphs that
+draw tokens run seeded requests as well, whose text must be that of the same seed without drafts.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence as Seq
+from dataclasses import replace
 
 from runtime.backends.device import DeviceTensor
 from runtime.bundle.errors import CompileError
+from runtime.bundle.manifest import Manifest
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.proposer import ScriptedProposer
 from runtime.request import Request
+from runtime.sampling.params import GREEDY, SamplingParams
+from runtime.schedule import KSchedule
 from runtime.sequence import Sequence
 
 PROMPT_TOKENS, NEW_TOKENS, MOST_REQUESTS = 12, 17, 8
@@ -45,6 +51,9 @@ def script_for(texts: dict[str, tuple[int, ...]], pattern: tuple[int, ...], voca
 def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> int:
     """Run all patterns, for one request and for a batch of up to MOST_REQUESTS; returns how many passed.
 
+    Where the bundle has a schedule, each pattern also runs under it, with requests that end one after another, so that
+    K and the rows of a pass change on the way.
+
     Raises:
         CompileError: a pattern's text differs from plain decoding.
     """
@@ -58,20 +67,45 @@ def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> 
     spread = max(1, room - 1 - prompt_len)
     lengths = [prompt_len + i % spread for i in range(min(manifest.limits.max_num_seqs, MOST_REQUESTS))]
     prompts = [tuple(numbers.randrange(vocab) for _ in range(length)) for length in lengths]
-    requests = [Request(str(i), prompt, max_tokens=new, ignore_eos=True) for i, prompt in enumerate(prompts)]
+    requests = [
+        Request(str(i), prompt, max_tokens=new, ignore_eos=True, sampling=_sampling(manifest, i))
+        for i, prompt in enumerate(prompts)
+    ]
     engine = Engine.load(bundle, speculation=False, device=device)
     plain = {output.request_id: output for output in engine.generate(requests)}
     texts = {name: output.prompt_token_ids + output.token_ids for name, output in plain.items()}
+    runs: list[tuple[list[Request], KSchedule]] = [(requests, KSchedule.constant(k))]
+    if len(requests) > 1:
+        runs.insert(0, (requests[:1], KSchedule.constant(k)))
+    if manifest.speculation.schedule is not None:
+        runs.append((_ending_in_turn(requests), manifest.speculation.schedule))
     passed = 0
     for pattern in patterns(k):
         # The graphs are open already; only the proposer differs
-        for group in (requests[:1], requests) if len(requests) > 1 else (requests,):
-            scripted = Engine(engine.graphs, script_for(texts, pattern, vocab, k))
+        for group, schedule in runs:
+            scripted = Engine(engine.graphs, script_for(texts, pattern, vocab, k), schedule=schedule)
             _forget_kv(scripted, requests)
-            for output in scripted.generate(group):
-                _must_equal(output.token_ids, plain[output.request_id].token_ids, pattern)
+            for request, output in zip(group, scripted.generate(group), strict=True):
+                right = plain[output.request_id].token_ids[: request.max_tokens]
+                _must_equal(output.token_ids, right, pattern)
         passed += 1
     return passed
+
+
+def _ending_in_turn(requests: Seq[Request]) -> list[Request]:
+    """The same requests with ever more tokens to generate, the last with as many as before."""
+    count = len(requests)
+    return [
+        replace(request, max_tokens=max(1, request.max_tokens * place // count))
+        for place, request in enumerate(requests, start=1)
+    ]
+
+
+def _sampling(manifest: Manifest, index: int) -> SamplingParams:
+    """Greedy; of graphs that draw tokens too, every other request draws them, the first one among these."""
+    if manifest.sampling != "random" or index % 2:
+        return GREEDY
+    return SamplingParams(temperature=1.0, top_p=0.95, seed=index)
 
 
 def _forget_kv(engine: Engine, requests: list[Request]) -> None:

@@ -12,20 +12,20 @@ from runtime.prompts import Prompt
 _PART = re.compile(r"([0-9]{1,2})(?:-([0-9]{1,2}))?")
 
 
-def parse_counts(text: str) -> tuple[int, ...]:
-    """Numbers of draft tokens from a list like "3", "1-6" or "1,3": ascending, each once, each from 1 to 99.
+def parse_counts(text: str, option: str = "--num-speculative-tokens", least: int = 1) -> tuple[int, ...]:
+    """Numbers from a list like "3", "1-6" or "1,3": ascending, each once, each from `least` to 99.
 
     Raises:
-        UsageError: `text` is no such list.
+        UsageError: the `text` given to `option` is no such list.
     """
     counts: set[int] = set()
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last:
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
+        if not least <= first <= last:
             raise UsageError(
-                "--num-speculative-tokens is not a list of whole numbers",
-                expected='numbers or ranges from 1 to 99, as in "3", "1-6" or "1,3"',
+                f"{option} is not a list of whole numbers",
+                expected=f'numbers or ranges from {least} to 99, as in "3", "1-6" or "1,3"',
                 found=repr(text),
                 repair="give such a list",
             )

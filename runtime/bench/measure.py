@@ -13,10 +13,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.request import Request, RequestOutput
+from runtime.text import Tokenizer
+
+T = TypeVar("T")
 
 PLAIN = 0  # the number of draft tokens of plain decoding
 
@@ -70,12 +74,18 @@ class Run:
         return timing.last_token - timing.first_token
 
 
-def load_engines(bundle: Bundle, counts: Sequence[int]) -> dict[int, Engine]:
-    """An engine for plain decoding and one for each of `counts`, by number of draft tokens."""
+def load_engines(bundle: Bundle, counts: Sequence[int], tokenizer: Tokenizer | None = None) -> dict[int, Engine]:
+    """An engine for plain decoding and one for each of `counts`, by number of draft tokens.
+
+    Args:
+        tokenizer: the bundle's, for prompts with stop strings.
+    """
     # Without a prefix cache: prompts of the warm-up run again, and one template begins them all
-    engines = {PLAIN: Engine.load(bundle, speculation=False, prefix_caching="off")}
+    engines = {PLAIN: Engine.load(bundle, speculation=False, tokenizer=tokenizer, prefix_caching="off")}
     for count in counts:
-        engines[count] = Engine.load(bundle, num_speculative_tokens=count, prefix_caching="off")
+        engines[count] = Engine.load(
+            bundle, num_speculative_tokens=count, tokenizer=tokenizer, prefix_caching="off"
+        )
     return engines
 
 
@@ -104,7 +114,7 @@ def measure(
             _run_group(engine, group)
     runs: dict[tuple[int, int], Run] = {}
     for number, group in enumerate(_groups(requests, concurrency)):
-        for count in _rotated(list(engines), number):
+        for count in rotated(list(engines), number):
             outputs, steps, seconds = _run_group(engines[count], group)
             for place, (output, taken) in enumerate(zip(outputs, steps, strict=True), start=number * concurrency):
                 runs[place, count] = Run(place, count, output, tuple(taken), seconds / len(group))
@@ -116,7 +126,8 @@ def _groups(requests: Sequence[Request], size: int) -> list[Sequence[Request]]:
     return [requests[start : start + size] for start in range(0, len(requests), size)]
 
 
-def _rotated(order: list[int], by: int) -> list[int]:
+def rotated(order: list[T], by: int) -> list[T]:
+    """`order`, begun at its element `by`, counted round and round."""
     by %= len(order)
     return order[by:] + order[:by]
 
@@ -127,7 +138,7 @@ def _run_group(engine: Engine, requests: Sequence[Request]) -> tuple[list[Reques
     steps: dict[str, list[Step]] = {request.request_id: [] for request in requests}
     for request in requests:
         engine.add_request(request)
-    clock = _Clock(engine)
+    clock = StepClock(engine)
     while engine.has_unfinished():
         outputs = engine.step()
         prefill, verify, draft, host = clock.lap()
@@ -140,8 +151,11 @@ def _run_group(engine: Engine, requests: Sequence[Request]) -> tuple[list[Reques
     return [finished[name] for name in steps], list(steps.values()), seconds
 
 
-class _Clock:
-    """Where an engine's steps spend their time, read off its own counters between steps."""
+class StepClock:
+    """Where an engine's steps spend their time, read off its own counters between steps.
+
+    A step whose lap has time inside target_prefill is a prefill.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

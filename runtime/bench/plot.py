@@ -51,7 +51,7 @@ def check_plot(file: Path) -> None:
         if new:
             file.unlink()
     except OSError as error:
-        raise _unwritable(file, error) from None
+        raise unwritable(file, error) from None
 
 
 def plot(result: Result, file: Path) -> None:
@@ -72,7 +72,7 @@ def plot(result: Result, file: Path) -> None:
     figure.legend(lines.values(), lines.keys(), loc="outside right center", fontsize="small")
     facts = result.facts
     figure.suptitle(
-        _plain(
+        plain_text(
             f"{facts.bundle}: {facts.prompts} prompts, {facts.max_tokens} new tokens, {facts.dtype}, "
             f"{facts.cpu}, {facts.threads} threads"
         ),
@@ -81,14 +81,14 @@ def plot(result: Result, file: Path) -> None:
     try:
         figure.savefig(file, dpi=150)
     except OSError as error:
-        raise _unwritable(file, error) from None
+        raise unwritable(file, error) from None
 
 
 def _draw_acceptance(axes: Axes, result: Result) -> None:
     """Of the longest chains that were measured: unconditional as lines, conditional dashed."""
     count = max(result.totals)
     for number, (kind, figures) in enumerate(result.kinds[count].items()):
-        _draw_shares(axes, figures, _plain(kind), {"color": f"C{number % 10}", "alpha": FAINT})
+        _draw_shares(axes, figures, plain_text(kind), {"color": f"C{number % 10}", "alpha": FAINT})
     _draw_shares(axes, result.totals[count], "total", BOLD)
     axes.plot([], [], linestyle="--", color="grey", label="given the one before")
     axes.set(title=f"Acceptance, K={count}", xlabel="draft position", ylabel="share accepted", ylim=(-0.02, 1.02))
@@ -115,7 +115,7 @@ def _draw_rates(axes: Axes, result: Result) -> None:
     counts = list(result.totals)
     for number, kind in enumerate(result.kinds[counts[0]]):
         rates = [_rate(result.kinds[count][kind]) for count in counts]
-        axes.plot(counts, rates, marker="o", markersize=4, color=f"C{number % 10}", alpha=FAINT, label=_plain(kind))
+        axes.plot(counts, rates, marker="o", markersize=4, color=f"C{number % 10}", alpha=FAINT, label=plain_text(kind))
     axes.plot(counts, [_rate(result.totals[count]) for count in counts], marker="o", label="total", **BOLD)  # type: ignore[arg-type]
     plain = result.totals[counts[0]].plain.decode_tokens_per_s
     if plain is not None:
@@ -133,12 +133,13 @@ def _rate(figures: Figures) -> float:
     return float("nan") if rate is None else rate
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """`text` as it is: matplotlib would read a formula between dollar signs."""
     return text.replace("$", r"\$")
 
 
-def _unwritable(file: Path, error: OSError) -> UsageError:
+def unwritable(file: Path, error: OSError) -> UsageError:
+    """What is raised where --plot's file cannot be written."""
     return UsageError(
         f"--plot {file} cannot be written",
         expected="a file in a folder that is there and may be written to",

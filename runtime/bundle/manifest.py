@@ -26,6 +26,7 @@ from runtime.bundle.errors import IntegrityError
 from runtime.bundle.interface import Parameter, Result
 from runtime.bundle.neff import Neff
 from runtime.bundle.record import added, from_json, to_json
+from runtime.bundle.schedule import KSchedule
 
 FORMAT_VERSION = 1
 
@@ -113,7 +114,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Graph:
-    """One pass at one bucket. `rows` is requests * tokens per request; `context` is the KV width in tokens."""
+    """One pass at one bucket. `rows` is requests * tokens per request; `context` is the KV width in tokens.
+
+    Several target_verify and draft_initial graphs of one bucket differ in their rows: those of K drafts, and those of
+    the other numbers that the schedule has for that bucket.
+    """
 
     name: str
     kind: GraphKind
@@ -175,12 +180,25 @@ class Speculation:
     """K and where the auxiliary states are tapped (residual-stream positions: k is the input of layer k).
 
     row_convention: "feature_i_token_i_plus_1_at_position_i", the only one known to this format.
+    num_speculative_tokens_per_batch_size: what the bundle was built to use by default, see `KSchedule`; empty for K
+    whatever the batch.
     """
 
     method: Literal["eagle3"]
     num_speculative_tokens: int
     aux_layers: tuple[int, ...]
     row_convention: str
+    num_speculative_tokens_per_batch_size: tuple[tuple[int, ...], ...] = added(())
+
+    @property
+    def schedule(self) -> KSchedule | None:
+        """The bundle's own schedule, if it has one.
+
+        Raises:
+            UsageError: it is none; a bundle that was opened has been checked for that.
+        """
+        ranges = self.num_speculative_tokens_per_batch_size
+        return KSchedule.of(ranges, self.num_speculative_tokens) if ranges else None
 
 
 @dataclass(frozen=True)
@@ -209,10 +227,10 @@ class Exactness:
     """What greedy speculation promises against plain greedy decoding, and why it may.
 
     lossless: "exact" when plain decoding runs through target_verify, "near_tie" when it has a graph of its own.
-    bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index);
-    "drafts" is the number of rows that each request has.
+    bitwise_across: the bucket axes along which the builder saw verify rows keep every bit (also at every row index).
     A runtime that promises exactness moves between buckets during decoding only along these axes, and stays in the
-    largest bucket of any other.
+    largest bucket of any other. "drafts" is the number of rows that a request has in a pass, where the bundle has
+    graphs of several.
     context_widths: where "context" is not among the axes, the block-table widths in tokens that still keep every bit of
     the widest one; decoding takes these and no others. Empty means the widest alone.
     """

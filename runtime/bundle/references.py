@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from runtime.bundle.errors import Eagle3Error, IntegrityError
+from runtime.bundle.errors import Eagle3Error, IntegrityError, UsageError
 from runtime.bundle.manifest import Graph, Manifest
 from runtime.bundle.tables import table_problems
 
@@ -30,7 +30,14 @@ def reference_problems(manifest: Manifest) -> list[Eagle3Error]:
     units = {unit.name for unit in manifest.units}
     for graph in manifest.graphs:
         problems += _graph_problems(graph, units)
-    return problems + table_problems(manifest)
+    return [*problems, *_schedule_problems(manifest), *table_problems(manifest)]
+
+
+def _schedule_problems(manifest: Manifest) -> Iterator[Eagle3Error]:
+    try:
+        _ = manifest.speculation.schedule
+    except UsageError as error:
+        yield _problem(error.what, error.expected, error.found)
 
 
 def _graph_problems(graph: Graph, units: set[str]) -> Iterator[Eagle3Error]:

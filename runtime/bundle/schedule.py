@@ -1,6 +1,6 @@
 """How many tokens a step drafts for how many requests: vLLM's `num_speculative_tokens_per_batch_size`.
 
-A list of [first, last, K], inclusive ranges of the number of requests in a pass, in ascending order. The first begins
+A list of [first, last, K], inclusive ranges of the number of requests in a pass, none over another. The first begins
 at 1, so that every batch has a K; a batch between two ranges or behind the last one has the K of the range before it.
 K may be 0: nothing is drafted then, but the draft's first pass still runs, so that its KV is whole when drafting
 starts again.
@@ -45,7 +45,7 @@ class KSchedule:
             raise _refuse(
                 "is not a schedule", "a list of [first, last, K]", _show(value), "write [[1, 4, 3], [5, 8, 1]]"
             )
-        ranges = tuple(_range(entry) for entry in value)
+        ranges = tuple(sorted(_range(entry) for entry in value))
         if ranges[0][0] != 1:
             first, last, k = ranges[0]
             raise _refuse(
@@ -57,10 +57,10 @@ class KSchedule:
         for before, after in pairwise(ranges):
             if after[0] <= before[1]:
                 raise _refuse(
-                    "has ranges that overlap or are out of order",
-                    f"a range that starts above {before[1]} after {_show(before)}",
+                    "has ranges that overlap",
+                    f"each batch size in one range, so above {before[1]} after {_show(before)}",
                     _show(after),
-                    "order the ranges by batch size and leave each size in one of them",
+                    "leave each batch size in one of them",
                 )
         if most is not None:
             _check_most(ranges, most)

@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.sampling.params import SamplingParams
-from runtime.sampling.thresholds import kth_largest, top_p_threshold
+from runtime.sampling.thresholds import top_k_ids, top_p_ids, total
 
 # Weights that are summed before the sums are searched; rows are padded to whole blocks with weight 0
 _BLOCK = 256
+# A higher temperature is infinite in float32
+_HIGHEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Distribution:
             ends = np.cumsum(weights, dtype=np.float64)
             return int(self.ids[_first_above(ends, weights, uniform * float(ends[-1]))])
         blocks = weights.reshape(-1, _BLOCK)
-        sums = blocks.sum(axis=1, dtype=np.float64)
+        # Cast first: half as long as a sum that casts
+        sums = blocks.astype(np.float64).sum(axis=1)
         ends = np.cumsum(sums)
         goal = uniform * float(ends[-1])
         block = _first_above(ends, sums, goal)
@@ -55,7 +58,7 @@ class Distribution:
 
     def accepts(self, token_id: int, uniform: float) -> bool:
         """Whether `uniform`, in [0, 1), is below the token's probability: true with exactly that probability."""
-        return uniform * float(self.weights.sum(dtype=np.float64)) < self._weight(token_id)
+        return uniform * total(self.weights) < self._weight(token_id)
 
     def race(self, noise: NDArray[np.float32], without: int | None) -> int | None:
         """The id with the largest weight / noise, the Gumbel-max trick: a draw from the weights.
@@ -88,48 +91,50 @@ class Distribution:
         return place if place < len(self.ids) and self.ids[place] == token_id else None
 
 
-def distribution(row: NDArray[np.float32], params: SamplingParams) -> Distribution:
+def distribution(row: NDArray[np.float32], largest: np.float32, params: SamplingParams) -> Distribution:
     """What a random request draws from.
 
     Args:
-        row: [vocab_size] float32 after the processors, without NaN, at least one above -inf.
+        row: [vocab_size] float32 after the processors, without NaN.
+        largest: the largest of the row, above -inf.
     """
     vocab_size = len(row)
-    logits = _scaled(row, params.temperature)
-    floor = np.float32(-np.inf)
+    logits = _scaled(row, largest, params.temperature)
+    if params.min_p == 0 and not 0 < params.top_k < vocab_size and params.top_p == 1:
+        return Distribution(None, np.exp(logits, out=logits), vocab_size)
+    logits = logits[:vocab_size]
+    ids = None
     if params.min_p > 0:
-        floor = np.float32(math.log(params.min_p))
-    if 0 < params.top_k < vocab_size:
-        floor = max(floor, kth_largest(logits, params.top_k))
-    if floor > -np.inf:
-        ids = np.flatnonzero(logits[:vocab_size] >= floor)
+        ids = np.flatnonzero(logits >= np.float32(math.log(params.min_p)))
         logits = logits[ids]
-        weights = np.exp(logits)
-        if params.top_p < 1:
-            kept = logits >= top_p_threshold(logits, weights, params.top_p)
-            ids, weights = ids[kept], weights[kept]
-        return Distribution(ids, weights, vocab_size)
+    if 0 < params.top_k < len(logits):
+        ids = _within(ids, kept := top_k_ids(logits, params.top_k))
+        logits = logits[kept]
+    weights = np.exp(logits)
     if params.top_p < 1:
-        weights = np.exp(logits)
-        ids = np.flatnonzero(logits[:vocab_size] >= top_p_threshold(logits, weights, params.top_p))
-        return Distribution(ids, weights[ids], vocab_size)
-    return Distribution(None, np.exp(logits, out=logits), vocab_size)
+        ids = _within(ids, kept := top_p_ids(logits, weights, params.top_p))
+        weights = weights[kept]
+    return Distribution(np.arange(vocab_size) if ids is None else ids, weights, vocab_size)
 
 
-def _scaled(row: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
-    """(row - its largest) / temperature, padded to whole blocks with -inf. Infinite logits share all probability."""
+def _within(ids: NDArray[np.intp] | None, kept: NDArray[np.intp]) -> NDArray[np.intp]:
+    return kept if ids is None else ids[kept]
+
+
+def _scaled(row: NDArray[np.float32], largest: np.float32, temperature: float) -> NDArray[np.float32]:
+    """(row - largest) / temperature, padded to whole blocks with -inf. Infinite logits share all probability."""
     vocab_size = len(row)
     scaled = np.empty(-(-vocab_size // _BLOCK) * _BLOCK, dtype=np.float32)
     scaled[vocab_size:] = -np.inf
     inner = scaled[:vocab_size]
-    largest = row.max()
     if largest == np.inf:
         inner[:] = np.where(row == np.inf, np.float32(0), np.float32(-np.inf))
         return scaled
-    # The largest first: a low temperature would overflow float32
-    np.subtract(row, largest, out=inner)
-    if temperature != 1.0:
-        np.divide(inner, np.float32(min(temperature, float(np.finfo(np.float32).max))), out=inner)
+    # The largest first: a low temperature would overflow float32. What does so downwards has no weight
+    with np.errstate(over="ignore"):
+        np.subtract(row, largest, out=inner)
+        if temperature != 1.0:
+            np.divide(inner, np.float32(min(temperature, _HIGHEST)), out=inner)
     return scaled
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.sampling.params import TokenLogprobs
-from runtime.sampling.thresholds import kth_largest
+from runtime.sampling.thresholds import top_k_ids, total
 
 
 def token_logprobs(row: NDArray[np.float32], token_id: int, num_top: int) -> TokenLogprobs:
@@ -24,8 +24,8 @@ def token_logprobs(row: NDArray[np.float32], token_id: int, num_top: int) -> Tok
         # The limit: infinite logits share all probability; with none above -inf nothing has any
         row = np.where(row == largest, np.float32(0), np.float32(-np.inf)) if largest > 0 else row
         largest = np.float32(0)
-    total = float(np.exp(row - largest).sum(dtype=np.float64))
-    normaliser = float(largest) + math.log(total) if total else 0.0
+    summed = total(np.exp(row - largest))
+    normaliser = float(largest) + math.log(summed) if summed else 0.0
     chosen = row[token_id]
     return TokenLogprobs(
         token_id=token_id,
@@ -39,7 +39,7 @@ def _likeliest(row: NDArray[np.float32], count: int) -> list[int]:
     """The ids of the `count` largest logits, largest first, ties by id."""
     if count == 0:
         return []
-    ids = np.flatnonzero(row >= kth_largest(row, count))
+    ids = top_k_ids(row, count)
     # Ids ascend, and a stable sort leaves equal logits so
     order = np.argsort(-row[ids], kind="stable")[:count]
     return [int(token) for token in ids[order]]

@@ -12,6 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 _KEY_BITS = 128
+# Words of 64 bits that one value of the counter yields
+_BLOCK = 4
+# Bits of the counter. A row of numbers counts in the lowest word and has its position in the next
+_POSITION, _PURPOSE, _ROW = 64, 128, 1 << 192
 # Below 1 in float32, so that its exponential is finite
 _LARGEST_UNIT = np.float32(1 - 2.0**-24)
 
@@ -24,20 +28,22 @@ class Purpose(IntEnum):
     RECOVER = 2
 
 
-def uniform(seed: int, position: int, purpose: Purpose) -> float:
-    """A number in [0, 1), a multiple of 2**-53.
+def uniforms(seed: int, first_position: int, count: int, purpose: Purpose) -> list[float]:
+    """Numbers in [0, 1), multiples of 2**-53, one for each of `count` positions.
 
     Args:
         seed: any whole number.
-        position: index in the sequence, prompt included, of the token that it decides.
+        first_position: index in the sequence, prompt included, of the token that the first number decides.
     """
-    word = int(_stream(seed, position, purpose).random_raw())
-    return float(word >> 11) * 2.0**-53
+    # Positions in the lowest word of the counter: one stream yields a pass's numbers, whichever position it begins at
+    stream = np.random.Philox(key=_folded(seed), counter=first_position | int(purpose) << _PURPOSE)
+    return [(word >> 11) * 2.0**-53 for word in stream.random_raw(_BLOCK * count)[::_BLOCK].tolist()]
 
 
 def exponentials(seed: int, position: int, purpose: Purpose, count: int) -> NDArray[np.float32]:
     """`count` numbers of the exponential distribution with mean 1, each above 0; the first n do not depend on count."""
-    words = _stream(seed, position, purpose).random_raw((count + 1) // 2)
+    stream = np.random.Philox(key=_folded(seed), counter=position << _POSITION | int(purpose) << _PURPOSE | _ROW)
+    words = stream.random_raw((count + 1) // 2)
     # Little-endian halves on every host: the stream belongs to the seed, not to the machine
     halves = np.ascontiguousarray(words, dtype="<u8").view("<u4")[:count]
     # Smallest near 0, where float32 is finest, since the smallest noise decides an argmax of p / noise
@@ -48,11 +54,6 @@ def exponentials(seed: int, position: int, purpose: Purpose, count: int) -> NDAr
     np.negative(unit, out=unit)
     np.log1p(unit, out=unit)
     return np.negative(unit, out=unit)
-
-
-def _stream(seed: int, position: int, purpose: Purpose) -> np.random.Philox:
-    # The lowest word of the counter counts the blocks of one stream
-    return np.random.Philox(key=_folded(seed), counter=position << 64 | int(purpose) << 128)
 
 
 def _folded(seed: int) -> int:

@@ -7,12 +7,12 @@ ids that are touched.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.sampling.counts import TokenCounts
 from runtime.sampling.params import SamplingParams
 
 
@@ -29,6 +29,7 @@ class RowProcessors:
         num_prompt_tokens: int,
         stop_ids: Iterable[int],
         vocab_size: int,
+        counts: TokenCounts | None = None,
     ) -> None:
         self._params, self._vocab_size = params, vocab_size
         self._num_generated = len(token_ids) - num_prompt_tokens
@@ -38,14 +39,17 @@ class RowProcessors:
         self._biases = np.array(list(params.logit_bias.values()), dtype=np.float32)
         prefix = max((len(word) for word in params.bad_words_token_ids), default=1) - 1
         self._recent = list(token_ids[max(num_prompt_tokens, len(token_ids) - prefix) :])
-        self._penalties = _Penalties(params, token_ids, num_prompt_tokens) if params.penalised else None
+        self._counts = (counts or TokenCounts()) if params.penalised else None
+        self._added: list[int] = []
+        if self._counts is not None:
+            self._counts.follow(token_ids, num_prompt_tokens)
 
     def apply(self, row: NDArray[np.float32]) -> None:
         """Change a row of float32 logits, [vocab_size], in place."""
         if len(self._biased):
             row[self._biased] += self._biases
-        if self._penalties is not None:
-            self._penalties.apply(row)
+        if self._counts is not None:
+            _penalise(row, self._params, self._counts)
         banned = self._banned()
         if len(banned):
             row[banned] = -np.inf
@@ -58,8 +62,16 @@ class RowProcessors:
         """The next row comes after this token, which is in the vocabulary."""
         self._num_generated += 1
         self._recent.append(token_id)
-        if self._penalties is not None:
-            self._penalties.count(token_id)
+        if self._counts is not None:
+            self._counts.add(token_id)
+            self._added.append(token_id)
+
+    def close(self) -> None:
+        """Leave the counts as they were: which of the drafts are committed is known with the next step's tokens."""
+        if self._counts is not None:
+            for token in self._added:
+                self._counts.remove(token)
+            self._added = []
 
     def lowest_allowed(self) -> int:
         """The lowest id that nothing bans, for a row without a finite logit; if all are banned, the lowest allowed."""
@@ -79,36 +91,16 @@ class RowProcessors:
         return not prefix or (len(self._recent) >= prefix and self._recent[-prefix:] == list(word[:-1]))
 
 
-class _Penalties:
-    """The ids that penalties touch, with how often each was generated."""
-
-    def __init__(self, params: SamplingParams, token_ids: Sequence[int], num_prompt_tokens: int) -> None:
-        self._params = params
-        counts = Counter(token_ids[num_prompt_tokens:])
-        if params.repetition_penalty != 1.0:
-            for token in set(token_ids[:num_prompt_tokens]):
-                counts.setdefault(token, 0)
-        # Ids of prompt and answer, for all that are here; those of the prompt alone have the count 0
-        self._ids = np.fromiter(counts.keys(), dtype=np.intp, count=len(counts))
-        self._counts = np.fromiter(counts.values(), dtype=np.float32, count=len(counts))
-
-    def count(self, token_id: int) -> None:
-        place = np.flatnonzero(self._ids == token_id)
-        if len(place):
-            self._counts[place] += 1
-        else:
-            self._ids = np.append(self._ids, np.intp(token_id))
-            self._counts = np.append(self._counts, np.float32(1))
-
-    def apply(self, row: NDArray[np.float32]) -> None:
-        params = self._params
-        logits = row[self._ids]
-        if params.repetition_penalty != 1.0:
-            factor = np.float32(params.repetition_penalty)
-            logits = np.where(logits > 0, logits / factor, logits * factor)
-        logits -= np.float32(params.frequency_penalty) * self._counts
-        logits -= np.float32(params.presence_penalty) * (self._counts > 0)
-        row[self._ids] = logits
+def _penalise(row: NDArray[np.float32], params: SamplingParams, counts: TokenCounts) -> None:
+    """Repetition, then frequency, then presence penalty, of the counted ids only."""
+    logits = row[counts.ids]
+    if params.repetition_penalty != 1.0:
+        factor = np.float32(params.repetition_penalty)
+        repeated = np.where(logits > 0, logits / factor, logits * factor)
+        logits = np.where(counts.present, repeated, logits)
+    logits -= np.float32(params.frequency_penalty) * counts.generated
+    logits -= np.float32(params.presence_penalty) * (counts.generated > 0)
+    row[counts.ids] = logits
 
 
 def _ids(token_ids: Sequence[int]) -> NDArray[np.intp]:

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runtime.sampling.counts import TokenCounts
 from runtime.sampling.distribution import Distribution, distribution
 from runtime.sampling.logprobs import token_logprobs
 from runtime.sampling.metadata import SpecDecodeMetadata
-from runtime.sampling.noise import Purpose, exponentials, uniform
+from runtime.sampling.noise import Purpose, exponentials, uniforms
 from runtime.sampling.params import SamplingParams, TokenLogprobs
 from runtime.sampling.processors import RowProcessors
 
@@ -41,6 +42,8 @@ class SampledRows:
         first_row: the request's first row in the logits.
         stop_ids: banned before `params.min_tokens` tokens are generated: end-of-sequence ids, unless they are ignored,
             and `params.stop_token_ids`.
+        counts: kept by the caller from step to step it spares penalties counting all of token_ids again; a choice does
+            not depend on it.
     """
 
     params: SamplingParams
@@ -49,6 +52,7 @@ class SampledRows:
     drafts: Sequence[int]
     first_row: int
     stop_ids: frozenset[int]
+    counts: TokenCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -86,17 +90,14 @@ class Sampler:
         return [self._choose(request, values, metadata.rows_of(index)) for index, request in enumerate(rows)]
 
     def _choose(self, request: SampledRows, values: NDArray[np.float32], places: Sequence[int]) -> Choice:
-        params = request.params
-        processors = None
-        if params.processed:
-            processors = RowProcessors(
-                params, request.token_ids, request.num_prompt_tokens, request.stop_ids, self.vocab_size
-            )
+        params, position = request.params, len(request.token_ids)
+        processors = self._processors(request) if params.processed else None
+        units = self._units(request)
         tokens: list[int] = []
         logprobs: list[TokenLogprobs] = []
-        for place, draft in zip(places, (*request.drafts, None), strict=True):
-            raw = _without_nan(values[place])
-            token = self._token(request, raw, processors, draft, len(request.token_ids) + len(tokens))
+        for index, draft in enumerate((*request.drafts, None)):
+            raw = _without_nan(values[places[index]])
+            token = self._token(params, raw, processors, draft, position + index, units[index])
             tokens.append(token)
             if params.logprobs is not None:
                 logprobs.append(token_logprobs(raw, token, params.logprobs))
@@ -104,18 +105,39 @@ class Sampler:
                 break
             if processors is not None:
                 processors.advance(token)
+        if processors is not None:
+            processors.close()
         return Choice(tokens, logprobs if params.logprobs is not None else None)
+
+    def _processors(self, request: SampledRows) -> RowProcessors:
+        return RowProcessors(
+            request.params,
+            request.token_ids,
+            request.num_prompt_tokens,
+            request.stop_ids,
+            self.vocab_size,
+            request.counts,
+        )
+
+    def _units(self, request: SampledRows) -> list[float]:
+        """One uniform number for each row; a greedy request needs none."""
+        seed, rows = request.params.seed, 1 + len(request.drafts)
+        if request.params.greedy:
+            return [0.0] * rows
+        assert seed is not None, "the engine gives every random request a seed"
+        purpose = Purpose.DRAW if self.rejection == "coupled" else Purpose.ACCEPT
+        return uniforms(seed, len(request.token_ids), rows, purpose)
 
     def _token(
         self,
-        request: SampledRows,
+        params: SamplingParams,
         row: NDArray[np.float32],
         processors: RowProcessors | None,
         draft: int | None,
         position: int,
+        unit: float,
     ) -> int:
         """The token at `position`; `draft` itself where it is accepted."""
-        params = request.params
         if processors is not None:
             row = row.copy()
             processors.apply(row)
@@ -125,16 +147,18 @@ class Sampler:
             best = 0 if processors is None else processors.lowest_allowed()
         if params.greedy:
             return best
-        assert params.seed is not None, "the engine gives every random request a seed"
-        target = Distribution.certain(best, self.vocab_size) if hopeless else distribution(row, params)
+        target = Distribution.certain(best, self.vocab_size) if hopeless else distribution(row, row[best], params)
         if self.rejection == "coupled":
-            return target.draw(uniform(params.seed, position, Purpose.DRAW))
-        return self._judged(target, draft, params.seed, position)
+            return target.draw(unit)
+        return self._judged(target, draft, params, position, unit)
 
-    def _judged(self, target: Distribution, draft: int | None, seed: int, position: int) -> int:
-        if draft is not None and target.accepts(draft, uniform(seed, position, Purpose.ACCEPT)):
+    def _judged(
+        self, target: Distribution, draft: int | None, params: SamplingParams, position: int, unit: float
+    ) -> int:
+        if draft is not None and target.accepts(draft, unit):
             return draft
-        noise = exponentials(seed, position, Purpose.RECOVER, self.vocab_size)
+        assert params.seed is not None
+        noise = exponentials(params.seed, position, Purpose.RECOVER, self.vocab_size)
         recovered = target.race(noise, without=draft)
         if recovered is None:
             # Rounding alone rejects a draft that has all weight
@@ -145,6 +169,6 @@ class Sampler:
 
 def _without_nan(row: NDArray[np.float32]) -> NDArray[np.float32]:
     """The row, or a copy with -inf in place of NaN: a graph's failure may not choose a token."""
-    if np.isnan(row.max()):
+    if np.isnan(row[row.argmax()]):
         return np.where(np.isnan(row), np.float32(-np.inf), row)
     return row

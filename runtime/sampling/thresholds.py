@@ -1,4 +1,4 @@
-"""Top-k and top-p as the least value that is kept, found without sorting a vocabulary.
+"""Top-k and top-p as the ids at or above a least value, found without sorting a vocabulary.
 
 A threshold says which tokens stay without regard to how equal values are sorted: a token as probable as the last one
 kept is kept too, on the host and on a device alike.
@@ -11,50 +11,60 @@ from numpy.typing import NDArray
 
 # Values of which only the largest is looked at first
 _GROUP = 64
-# Natural logarithms of how improbable, next to the likeliest token, candidates for top-p may be; then all are
-_CUTS = (-3.0, -6.0, -10.0)
-# Fewer values are sorted at once
+# Bands of logits below the largest. One is sorted where top-p ends, those before it are only summed
+_CUTS = tuple(np.float32(cut) for cut in (-4.0, -8.0, -12.0, -np.inf))
+# Fewer values are one band
 _FEW = 1024
 
 
-def kth_largest(values: NDArray[np.float32], k: int) -> np.float32:
-    """The k-th largest of values without NaN, equal ones counted each; -inf where there are fewer than k.
+def total(weights: NDArray[np.float32]) -> float:
+    """The sum, in float64."""
+    return float(weights.astype(np.float64).sum())
+
+
+def top_k_ids(values: NDArray[np.float32], k: int) -> NDArray[np.intp]:
+    """The places of the k largest values without NaN, and of those equal to the last of them; ascending.
 
     Args:
-        k: at least 1.
+        k: at least 1; from len(values) on, all are kept.
     """
     count = len(values)
-    if k > count:
-        return np.float32(-np.inf)
+    if k >= count:
+        return np.arange(count)
+    places = None
     groups = count // _GROUP
     if groups >= 2 * k:
         # k groups have a member of at least the k-th largest maximum, so nothing below that is among the k largest
         largest = values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
-        bound = np.partition(largest, groups - k)[groups - k]
-        values = values[np.flatnonzero(values >= bound)]
-        count = len(values)
-    found: np.float32 = np.partition(values, count - k)[count - k]
-    return found
+        places = np.flatnonzero(values >= np.partition(largest, groups - k)[groups - k])
+        values = values[places]
+    kept = np.flatnonzero(values >= np.partition(values, len(values) - k)[len(values) - k])
+    return kept if places is None else places[kept]
 
 
-def top_p_threshold(logits: NDArray[np.float32], weights: NDArray[np.float32], top_p: float) -> np.float32:
-    """The largest value such that the logits of at least this value hold top_p of all weight.
+def top_p_ids(logits: NDArray[np.float32], weights: NDArray[np.float32], top_p: float) -> NDArray[np.intp]:
+    """The places of the fewest largest logits that hold top_p of all weight, and of those equal to the last; ascending.
 
     Args:
         logits: without NaN, the largest 0.
         weights: exp(logits).
         top_p: in (0, 1).
     """
-    goal = top_p * float(weights.sum(dtype=np.float64))
-    candidates = logits
-    for cut in _CUTS if len(logits) > _FEW else ():
-        places = np.flatnonzero(logits >= np.float32(cut))
-        if float(weights[places].sum(dtype=np.float64)) >= goal:
-            candidates = logits[places]
+    return np.flatnonzero(logits >= _top_p_threshold(logits, top_p * total(weights)))
+
+
+def _top_p_threshold(logits: NDArray[np.float32], goal: float) -> np.float32:
+    """The largest logit such that those of at least its value weigh `goal`."""
+    held, above = 0.0, np.float32(np.inf)
+    for cut in _CUTS if len(logits) > _FEW else _CUTS[-1:]:
+        band = logits[np.flatnonzero((logits >= cut) & (logits < above))]
+        weight = total(np.exp(band))
+        if held + weight >= goal:
             break
-    ordered = np.sort(candidates)[::-1]
-    reached = np.cumsum(np.exp(ordered), dtype=np.float64)
-    # Rounding may leave the last sum a hair below the goal
-    place = min(int(np.searchsorted(reached, goal, side="left")), len(ordered) - 1)
-    found: np.float32 = ordered[place]
+        held, above = held + weight, cut
+    ordered = np.sort(band)[::-1]
+    reached = held + np.cumsum(np.exp(ordered), dtype=np.float64)
+    # Rounding may leave the last sum a hair below the goal, or no logit below the last cut
+    last = min(int(np.searchsorted(reached, goal, side="left")), len(ordered) - 1)
+    found: np.float32 = ordered[last] if last >= 0 else above
     return found

@@ -18,6 +18,7 @@ RUNTIME_MAY_IMPORT = {"torch", "numpy", "safetensors", "tokenizers", "jinja2", "
 # What one file may import besides, inside a function: an extra that nothing else needs
 BESIDES = {
     "runtime/bench/plot.py": {"matplotlib"},
+    "runtime/tune/plot.py": {"matplotlib"},
     "runtime/backends/sim.py": {"jax", "jaxlib", "ml_dtypes"},
 }
 NEVER_IN_RUNTIME = ("torch._inductor", "torch._dynamo", "torch.export", "torch.compile")
@@ -123,7 +124,7 @@ def test_a_running_runtime_has_no_compiler_in_memory(loaded: Callable[..., set[s
 def test_help_loads_nothing_heavy(loaded: Callable[..., set[str]]) -> None:
     for module in ("runtime.cli", "aot.cli"):
         modules = loaded(module, "--help")
-        assert not modules & {"torch", "transformers", "numpy", "pydantic", "tokenizers"}, module
+        assert not modules & {"torch", "transformers", "numpy", "pydantic", "tokenizers", "uvicorn"}, module
 
 
 def test_planning_loads_no_torch(loaded: Callable[..., set[str]], tiny_config: Path) -> None:

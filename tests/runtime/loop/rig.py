@@ -51,6 +51,7 @@ from runtime.graphs import GraphSet
 from runtime.prefix import PrefixCaching
 from runtime.proposer import NoProposer, Proposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
+from runtime.schedule import KSchedule
 from runtime.sequence import Sequence as Running
 
 K, BLOCK, MAX_LEN, VOCAB = 3, 4, 64, 64
@@ -84,6 +85,7 @@ class Shape:
     greedy_only: bool = True
     sampled: bool = False
     draft_fused: bool = False
+    schedule: KSchedule | None = None
     dtype: str = "float32"
     target_padding: Padding = NO_PADDING
     draft_padding: Padding = NO_PADDING
@@ -246,6 +248,7 @@ def rig_of_pair(
         sampling="random" if shape.sampled else "greedy" if shape.greedy_only else "logits",
         exact_greedy=shape.exact_greedy,
         draft_fused=shape.draft_fused,
+        schedule=shape.schedule,
         target_padding=shape.target_padding,
         draft_padding=shape.draft_padding,
     )

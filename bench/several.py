@@ -1,0 +1,89 @@
+"""Several requests at once: tokens/s of four over that of one, and what scheduler and sampler take of a step."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench.figures import Figure, spread
+from bench.passes import median_step
+from bench.timed import HOST, STEP, TimedEngine
+from runtime.bundle.open import Bundle, open_bundle
+from runtime.engine import Engine
+from runtime.prompts import read_prompts, to_requests
+from runtime.request import Request
+from runtime.sampling.params import SamplingParams
+from runtime.text import Tokenizer
+
+PROMPTS = Path(__file__).parents[1] / "examples" / "smollm2" / "eval.jsonl"
+TOGETHER = 4
+NEW_TOKENS = 96
+SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, seed=1)
+
+
+def requests(bundle: Bundle, count: int, max_tokens: int) -> list[Request]:
+    """The first prompts of the evaluation set, end of sequence ignored."""
+    tokenizer = Tokenizer.load(bundle.root / "tokenizer")
+    prompts = read_prompts(PROMPTS)[:count]
+    made = to_requests(
+        prompts,
+        tokenizer,
+        raw=False,
+        vocab_size=bundle.manifest.target.vocab_size,
+        max_tokens=max_tokens,
+        ignore_eos=True,
+    )
+    return [replace(request, max_tokens=max_tokens) for request in made]
+
+
+def measure_several(folder: Path, repeats: int) -> list[Figure]:
+    """Tokens/s of four requests together over those of one after the other, prefill and draft included.
+
+    The four run alone and together in turns; texts must be equal.
+    """
+    bundle = open_bundle(folder)
+    asked = requests(bundle, TOGETHER, NEW_TOKENS)
+    engine = Engine.load(bundle, prefix_caching="off")
+    alone_texts = [engine.generate([request])[0].token_ids for request in asked]
+    together_texts = [output.token_ids for output in engine.generate(asked)]
+    alone, together = [], []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        for request in asked:
+            engine.generate([request])
+        between = time.perf_counter()
+        engine.generate(asked)
+        alone.append(between - started)
+        together.append(time.perf_counter() - between)
+    same = sum(a == b for a, b in zip(alone_texts, together_texts, strict=True))
+    tokens = TOGETHER * NEW_TOKENS
+    speeds = [[tokens / seconds for seconds in side] for side in (alone, together)]
+    ratios = [a / b for a, b in zip(alone, together, strict=True)]
+    detail = (
+        f"{statistics.median(speeds[1]):.1f} against {statistics.median(speeds[0]):.1f} tokens/s, "
+        f"{spread(ratios)}; {same} of {TOGETHER} texts equal"
+    )
+    name = f"tokens/s of {TOGETHER} requests over one"
+    return [Figure("requests", name, statistics.median(ratios), "x", "at least", 2, detail)]
+
+
+def measure_sampled(folder: Path, repeats: int) -> list[Figure]:
+    """The part of a speculative step outside compiled calls: greedy and sampled, one request and four."""
+    bundle = open_bundle(folder)
+    k = bundle.manifest.speculation.num_speculative_tokens
+    engine = TimedEngine(bundle, speculation=True)
+    figures = []
+    for name, sampling, most in (("greedy", None, 5), ("sampled", SAMPLED, 10)):
+        for count in (1, TOGETHER):
+            asked = requests(bundle, count, (1 + k) * repeats + 16)
+            if sampling is not None:
+                asked = [replace(request, sampling=sampling) for request in asked]
+            engine.steps(*asked, count=3)
+            steps = engine.steps(*asked, count=repeats)
+            share = statistics.median(100 * step[HOST] / step[STEP] for step in steps)
+            detail = f"{statistics.median(s[HOST] for s in steps) * 1e3:.2f} ms of {median_step(steps):.2f} ms"
+            what = f"host's share, {count} {name} request{'s' if count > 1 else ''}"
+            figures.append(Figure("sampled", what, share, "%", "at most", most, detail))
+    return figures
