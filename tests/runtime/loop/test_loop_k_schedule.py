@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from runtime.bundle.manifest import Axis, Graph
-from runtime.engine import Engine
+from runtime.engine import WATCHED_DRAFTS, Engine
 from runtime.fused import draft_proposer
 from runtime.proposer import NoProposer
 from runtime.request import Request, RequestOutput
@@ -128,6 +128,20 @@ def test_a_near_tie_bundle_takes_shorter_passes_without_a_proof() -> None:
         assert list(output.token_ids) == rig.plain(request.prompt_token_ids, request.max_tokens)
     assert ("target_verify", 2) in seen
     assert ("target_decode", 1) in seen or ("target_verify", 1) in seen
+
+
+def test_a_draft_that_is_never_right_is_told_once_under_a_schedule_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A1 (vllm#50170). K goes from 1 to 0 to 3 and back; the likeliest cause is named."""
+    rig = make_rig(EXACT)
+    requests = [Request(str(i), prompt_of(4, i), max_tokens=50) for i in range(8)]
+    texts = {request.request_id: text_of(rig, request) for request in requests}
+    engine = Engine(rig.graphs(), oracle(texts, (0,)), schedule=KSchedule.of([[1, 1, 1], [2, 3, 0], [4, 6, 3]]))
+    with caplog.at_level("WARNING", logger="eagle3"):
+        for group in (requests[:6], requests[6:7], requests[7:], requests[:4]):
+            engine.generate(group)
+    assert engine.totals.num_drafts > 1.2 * WATCHED_DRAFTS
+    (record,) = caplog.records
+    assert "likeliest cause is a draft that reads other auxiliary layers" in record.getMessage()
 
 
 @settings(max_examples=10, deadline=None)
