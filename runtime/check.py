@@ -117,11 +117,12 @@ def compare(
         one.
         prompts: what each request was made from.
     """
+    names = [prompt.where for prompt in prompts]
     plain = load_engine(False)
-    reference, plain_batch = _alone(plain, requests), _batch(plain, requests)
+    reference, plain_batch = _alone(plain, requests, names), _batch(plain, requests)
     del plain
     speculating = load_engine(True)
-    alone, batch = _alone(speculating, requests), _batch(speculating, requests)
+    alone, batch = _alone(speculating, requests, names), _batch(speculating, requests)
     results = []
     stats = SpecDecodeStats()
     for prompt, request, right, *others in zip(prompts, requests, reference, alone, plain_batch, batch, strict=True):
@@ -137,8 +138,12 @@ def compare(
     return results, stats
 
 
-def _alone(engine: TokenEngine, requests: Sequence[Request]) -> list[RequestOutput]:
-    return [output for request in requests for output in generate(engine, [request])]
+def _alone(engine: TokenEngine, requests: Sequence[Request], names: Sequence[str]) -> list[RequestOutput]:
+    return [
+        output
+        for request, name in zip(requests, names, strict=True)
+        for output in generate(engine, [request], names=[name])
+    ]
 
 
 def _batch(engine: TokenEngine, requests: Sequence[Request]) -> list[RequestOutput]:

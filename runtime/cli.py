@@ -22,6 +22,7 @@ from runtime.bundle.errors import Eagle3Error, UsageError, render
 from runtime.bundle.threads import bound_spinning
 from runtime.export import export_config
 from runtime.sampling.options import given, sampling_options
+from runtime.serve.command import serve
 from runtime.tune.command import tune
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ def command(
 command.add_command(bench)
 command.add_command(tune)
 command.add_command(export_config)
+command.add_command(serve)
 
 
 def _refuse_options_before(context: click.Context, subcommand: str) -> None:

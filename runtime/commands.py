@@ -33,7 +33,7 @@ from runtime.sampling.parse import sampling_params
 from runtime.text import Tokenizer, has_tokenizer
 
 DEFAULT_MAX_TOKENS = 256
-CHECK_SEED = 0
+FIXED_SEED = 0
 RANDOM_ONLY = ("top_k", "top_p", "min_p", "seed")
 BAD_OPTIONS = "These options cannot be used"
 NO_TOKENIZER = 'give ids with --prompts FILE.jsonl, in lines like {"prompt_token_ids": [1, 2, 3]}'
@@ -97,7 +97,15 @@ class Session:
         params.check(BAD_OPTIONS, self.bundle.manifest.target.vocab_size)
         return params
 
-    def requests(self, prompts: tuple[Prompt, ...], *, raw: bool, max_tokens: int) -> list[Request]:
+    def requests(
+        self, prompts: tuple[Prompt, ...], *, raw: bool, max_tokens: int, fixed_seed: bool = False
+    ) -> list[Request]:
+        """A request for each prompt, with the options of this session.
+
+        Args:
+            max_tokens: where neither the prompt nor the options say it.
+            fixed_seed: give random requests without a seed one, for runs whose texts are compared.
+        """
         requests = to_requests(
             prompts,
             self.tokenizer,
@@ -108,7 +116,7 @@ class Session:
             sampling=self.sampling(),
         )
         self.note_options_without_effect([request.sampling for request in requests])
-        return requests
+        return [_seeded(request) for request in requests] if fixed_seed else requests
 
     def note_options_without_effect(self, requests: Sequence[SamplingParams]) -> None:
         """Say which given options only matter above temperature 0, where no request is above it."""
@@ -206,7 +214,7 @@ def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
     if not prompts:
         prompts = builtin_prompts(tokenizer is not None, manifest.target.vocab_size, manifest.limits.max_model_len)
         raw = raw or (tokenizer is not None and not tokenizer.has_chat_template)
-    requests = [_seeded(each) for each in session.requests(prompts, raw=raw, max_tokens=CHECK_MAX_TOKENS)]
+    requests = session.requests(prompts, raw=raw, max_tokens=CHECK_MAX_TOKENS, fixed_seed=True)
     if not all(request.sampling.greedy for request in requests):
         session = replace(session, options=replace(session.options, rejection=_same_text(session.options.rejection)))
     started = time.perf_counter()
@@ -231,7 +239,7 @@ def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
 
 def _seeded(request: Request) -> Request:
     sampling = request.sampling
-    seed = CHECK_SEED if sampling.seed is None else sampling.seed
+    seed = FIXED_SEED if sampling.seed is None else sampling.seed
     return request if sampling.greedy else replace(request, sampling=replace(sampling, seed=seed))
 
 

@@ -196,7 +196,8 @@ class Engine:
         with torch.inference_mode():
             chosen = self.scheduler.next_pass()
             if isinstance(chosen, Sequence):
-                ran = [self._passes.prefill(chosen, len(self.running))]
+                behind = sum(one is chosen or not one.prefilling for one in self.running)
+                ran = [self._passes.prefill(chosen, behind)]
             else:
                 ran = self._passes.verify(chosen) if chosen else []
         outputs = [self._settle(one) for one in ran]

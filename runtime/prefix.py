@@ -15,6 +15,7 @@ keep their bits wherever they stand. Full mode takes any match, as vLLM does; te
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,10 +53,12 @@ class PrefixKeys:
             keys.append(digest.digest())
 
     def restart(self, matched: int, num_prompt_tokens: int) -> int:
-        """How many of `matched` cached tokens a request may take over."""
+        """How many of `matched` cached tokens, which are whole blocks, a request may take over: whole blocks too."""
         if self.mode == "full" or matched >= num_prompt_tokens:
             return matched
-        return matched // self.chunk * self.chunk
+        # Where a chunk ends within a block, the next place at which both begin
+        step = math.lcm(self.chunk, self.block_size)
+        return matched // step * step
 
     def _made(self, start: int, end: int, num_prompt_tokens: int) -> tuple[object, ...]:
         """How rows start..end-1 come about in a cold run: in whole prefill chunks, in a shorter one, in verify passes.

@@ -17,7 +17,8 @@ def report(engine: Engine) -> dict[str, object]:
     """Counts and times of an engine since it was loaded.
 
     Keys: steps; step_ms (total); host_share, the part of the steps spent outside compiled graphs; graphs {name: {runs,
-    mean_ms}}; spec_decode; kv {blocks, free, bytes}; weights_bytes; peak_memory_bytes of the process.
+    mean_ms}}; spec_decode; requests {waiting, running, both of now; preemptions so far}; kv {blocks, free, bytes};
+    prefix_cache {queries, hits}, tokens looked up and found; weights_bytes; peak_memory_bytes of the process.
     """
     loaded = engine.graphs.loaded.values()
     inside = sum(engine.graphs.seconds().values())
@@ -32,11 +33,17 @@ def report(engine: Engine) -> dict[str, object]:
             if graph.runs
         },
         "spec_decode": engine.totals.to_json(),
+        "requests": {
+            "waiting": len(engine.waiting),
+            "running": len(engine.running),
+            "preemptions": engine.num_preemptions,
+        },
         "kv": {
             "blocks": engine.blocks.num_blocks,
             "free": engine.blocks.num_free,
             "bytes": sum(pool.nbytes() if isinstance(pool, DeviceTensor) else pool.nbytes for pool in pools),
         },
+        "prefix_cache": {"queries": engine.blocks.prefix_queries, "hits": engine.blocks.prefix_hits},
         "weights_bytes": engine.graphs.weights.mapped_bytes,
         "peak_memory_bytes": peak_memory(),
     }

@@ -116,7 +116,8 @@ def bench(
     """Measure a bundle on prompts, with and without speculation in the same run.
 
     Every prompt is decoded plainly and with speculation back to back, in turns of who goes first. Decoding rates count
-    the tokens after the first over the time after it. All decoding is greedy, and its texts are compared.
+    the tokens after the first over the time after it. Texts are compared: decoding is greedy, or, for lines with a
+    temperature, has their seed or one for all.
     """
     from runtime.bench.choose import parse_counts, sample
     from runtime.prompts import read_prompts
@@ -174,9 +175,9 @@ def _measure(
             found=str(concurrency),
             repair="lower --concurrency, or rebuild the bundle with a larger max_num_seqs",
         )
-    requests = session.requests(prompts, raw=options.raw, max_tokens=DEFAULT_MAX_TOKENS)
+    requests = session.requests(prompts, raw=options.raw, max_tokens=DEFAULT_MAX_TOKENS, fixed_seed=True)
     started = time.perf_counter()
-    engines = load_engines(session.bundle, counts)
+    engines = load_engines(session.bundle, counts, session.tokenizer)
     session.progress(f"Loaded {len(engines)} engines of {manifest.name} in {time.perf_counter() - started:.1f} s.")
     # Queued and dropped again: a prompt that is too long is told now, and not after an hour
     names = [prompt.where for prompt in prompts]

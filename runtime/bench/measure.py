@@ -18,6 +18,7 @@ from typing import TypeVar
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.request import Request, RequestOutput
+from runtime.text import Tokenizer
 
 T = TypeVar("T")
 
@@ -73,11 +74,18 @@ class Run:
         return timing.last_token - timing.first_token
 
 
-def load_engines(bundle: Bundle, counts: Sequence[int]) -> dict[int, Engine]:
-    """An engine for plain decoding and one for each of `counts`, by number of draft tokens."""
-    engines = {PLAIN: Engine.load(bundle, speculation=False)}
+def load_engines(bundle: Bundle, counts: Sequence[int], tokenizer: Tokenizer | None = None) -> dict[int, Engine]:
+    """An engine for plain decoding and one for each of `counts`, by number of draft tokens.
+
+    Args:
+        tokenizer: the bundle's, for prompts with stop strings.
+    """
+    # Without a prefix cache: prompts of the warm-up run again, and one template begins them all
+    engines = {PLAIN: Engine.load(bundle, speculation=False, tokenizer=tokenizer, prefix_caching="off")}
     for count in counts:
-        engines[count] = Engine.load(bundle, num_speculative_tokens=count)
+        engines[count] = Engine.load(
+            bundle, num_speculative_tokens=count, tokenizer=tokenizer, prefix_caching="off"
+        )
     return engines
 
 

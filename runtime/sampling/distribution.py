@@ -17,6 +17,8 @@ from runtime.sampling.thresholds import top_k_ids, top_p_ids, total
 
 # Weights that are summed before the sums are searched; rows are padded to whole blocks with weight 0
 _BLOCK = 256
+# A higher temperature is infinite in float32
+_HIGHEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,11 @@ def _scaled(row: NDArray[np.float32], largest: np.float32, temperature: float) -
     if largest == np.inf:
         inner[:] = np.where(row == np.inf, np.float32(0), np.float32(-np.inf))
         return scaled
-    # The largest first: a low temperature would overflow float32
-    np.subtract(row, largest, out=inner)
-    if temperature != 1.0:
-        np.divide(inner, np.float32(min(temperature, float(np.finfo(np.float32).max))), out=inner)
+    # The largest first: a low temperature would overflow float32. What does so downwards has no weight
+    with np.errstate(over="ignore"):
+        np.subtract(row, largest, out=inner)
+        if temperature != 1.0:
+            np.divide(inner, np.float32(min(temperature, _HIGHEST)), out=inner)
     return scaled
 
 

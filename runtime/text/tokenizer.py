@@ -170,6 +170,21 @@ class Tokenizer:
         added = self._backend.get_added_tokens_decoder()
         return frozenset(token for token, entry in added.items() if entry.special)
 
+    @cached_property
+    def added_token_ids(self) -> frozenset[int]:
+        """Ids of tokens beside the vocabulary proper, whose text is as it stands; special ones are among them."""
+        return frozenset(self._backend.get_added_tokens_decoder())
+
+    @cached_property
+    def is_byte_level(self) -> bool:
+        """Whether tokens are bytes, each written as a character (`Ġ` is a space)."""
+        space = self._backend.token_to_id("Ġ")
+        return space is not None and self.decode([space], skip_special_tokens=False) == " "
+
+    def piece(self, token: int) -> str | None:
+        """A token as tokenizer.json writes it; None for an id that it does not have."""
+        return self._backend.id_to_token(token)
+
 
 def _unreadable(file: Path, expected: str, found: object) -> IntegrityError:
     text = " ".join(str(found).split()).rstrip(".")

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models
 
 from runtime.answer import AnswerText, answer_text
+from runtime.check import compare
 from runtime.engine import Engine
+from runtime.fused import draft_proposer
 from runtime.output import request_json
 from runtime.prompts import Prompt
 from runtime.proposer import NoProposer, Proposer
@@ -139,3 +141,22 @@ def test_a_stop_string_within_min_tokens_does_not_end_an_answer(min_tokens: int,
     assert (list(output.token_ids), output.stop_reason) == (plain[:count], reason)
     assert count > min_tokens
     assert answer_text(output, TOKENIZER, sampling) == text
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(0.8, top_p=0.9, seed=0), SamplingParams(1.0, seed=-5, stop=("b",))]
+)
+def test_check_finds_the_same_text_and_logprobs_of_random_requests_with_and_without_speculation(
+    sampling: SamplingParams,
+) -> None:
+    requests = [Request(str(n), prompt_of(5 + n, n), 12, sampling=replace(sampling, logprobs=2)) for n in range(4)]
+    prompts = [Prompt(f"prompt {n}", request.prompt_token_ids) for n, request in enumerate(requests)]
+
+    def load(speculation: bool) -> Engine:
+        graphs = RIG.graphs()
+        proposer = draft_proposer(graphs) if speculation else NoProposer()
+        return Engine(graphs, proposer, watches=lambda request: StopStrings(TOKENIZER, request.sampling.stop))
+
+    results, stats = compare(load, prompts, requests)
+    assert [(result.differences, result.logprobs) for result in results] == [({}, {})] * 4
+    assert stats.num_drafts > 0

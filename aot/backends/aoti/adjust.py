@@ -15,14 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aot.backends.aoti import bf16_gemm
+from aot.backends.aoti import bf16_bmm, bf16_gemm
 
 
-def adjust_inductor(*, pair_kernel: bool = False) -> None:
+def adjust_inductor(*, kernel: str = "") -> None:
     """Apply all; the process compiles one unit and ends.
 
     Args:
-        pair_kernel: offer the bf16 micro-kernel for AVX512-BF16, see `bf16_gemm`.
+        kernel: the bf16 micro-kernel that the GEMM template is offered, of `bf16_gemm.KERNELS`; "" for none. Where the
+            CPU has no bf16 instructions (`bf16_bmm.BLOCKS`), batched bf16 products are ours too.
     """
     keep_library_bmm()
     name_packed_constants()
@@ -31,9 +32,12 @@ def adjust_inductor(*, pair_kernel: bool = False) -> None:
     hide_build_paths()
     need_no_openssl()
     need_no_semaphore()
-    if pair_kernel:
-        bf16_gemm.register()
-        compile_with("mavx512bf16")
+    if kernel:
+        bf16_gemm.register(kernel)
+        if flag := bf16_gemm.KERNELS[kernel].flag:
+            compile_with(flag)
+    if kernel in bf16_bmm.BLOCKS:
+        bf16_bmm.register(kernel)
 
 
 def compile_with(flag: str) -> None:

@@ -125,7 +125,7 @@ class AotiBackend:
             "gemm": self.toolchain.gemm,
             "march": self.toolchain.march,
             "compiler": self.toolchain.compiler,
-            "pair_kernel": self.toolchain.pair_kernel,
+            "kernel": self.toolchain.kernel,
         }
 
     def compile(self, spec: UnitSpec, out: Path, workers: Workers, scratch: Path) -> int:

@@ -44,9 +44,15 @@ class Toolchain:
         return "amx_tile" in self.features
 
     @property
-    def pair_kernel(self) -> bool:
-        """Whether packed bf16 GEMMs use our own micro-kernel; with AMX, Inductor has one for the tiles."""
-        return self.gemm == "packed" and "avx512_bf16" in self.features and not self.amx
+    def kernel(self) -> str:
+        """Which of our micro-kernels packed bf16 GEMMs use (`bf16_gemm.KERNELS`); with AMX "", Inductor has its own."""
+        if self.gemm != "packed" or self.amx:
+            return ""
+        if "avx512_bf16" in self.features:
+            return "avx512_bf16"
+        if self.march == "x86-64-v4":
+            return "avx512"
+        return "avx2" if self.march == "x86-64-v3" else ""
 
 
 def find_compiler() -> str:
@@ -70,14 +76,14 @@ def detect(gemm: str = "auto", dtype: str = "bfloat16") -> Toolchain:
     """The toolchain of this machine for weights of `dtype`.
 
     Args:
-        gemm: "auto" packs bf16 weights where the CPU multiplies bf16: with AMX tiles through Inductor's own kernel
-            (measured on a Xeon: a decode pass 1.7 times faster), with AVX512-BF16 alone through ours (on an EPYC: 1.7
-            times faster than the library, see `bf16_gemm`). Elsewhere the library is the faster one.
+        gemm: "auto" packs bf16 weights where a kernel multiplies them at the speed of memory: with AMX tiles
+            Inductor's own (measured on a Xeon: a decode pass 1.7 times faster), with AVX512-BF16, AVX-512 or AVX2 and
+            FMA ours (`bf16_gemm`). Older CPUs and other dtypes take the library.
     """
     compiler = find_compiler()
     march, features = _instruction_set(cpu_features())
     if gemm == "auto":
-        gemm = "packed" if "avx512_bf16" in features and dtype == "bfloat16" else "library"
+        gemm = "packed" if features and dtype == "bfloat16" else "library"
     return Toolchain(compiler, _version(compiler), march, features, gemm, torch_release())
 
 

@@ -33,6 +33,8 @@ def options(gemm: str, march: str, compiler: str) -> dict[str, Any]:
         # No thread count in the code: a bundle built on 64 cores runs well on 2
         "cpp.dynamic_threads": True,
         "cpp.march": march or None,
+        # Registers as the level has them, also where the building CPU has wider ones
+        "cpp.simdlen": 256 if march == "x86-64-v3" else None,
         "cpp.cxx": (None, compiler),
     }
     if gemm == "packed":
@@ -87,7 +89,7 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
 
         from aot.backends.aoti.adjust import adjust_inductor
 
-        adjust_inductor(pair_kernel=job["pair_kernel"])
+        adjust_inductor(kernel=job["kernel"])
         with tempfile.TemporaryDirectory(dir=out) as work:
             package = aoti_compile_and_package(
                 program,

@@ -41,6 +41,12 @@ torch.cpu._is_amx_fp16_supported = lambda: False
 """
 
 
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compilers' folder: precompiled headers are made once for each -march level."""
+    return tmp_path_factory.mktemp("scratch")
+
+
 def layer_spec(tiny_config: Path, name: str) -> UnitSpec:
     config = load_config(tiny_config, ("dtype=bfloat16",))
     models = read_models(config)
@@ -48,12 +54,12 @@ def layer_spec(tiny_config: Path, name: str) -> UnitSpec:
 
 
 def compile_unit(
-    spec: UnitSpec, out: Path, scratch: Path, gemm: str, march: str, host: str = "", pair_kernel: bool = False
+    spec: UnitSpec, out: Path, scratch: Path, gemm: str, march: str, host: str = "", kernel: str = ""
 ) -> dict[str, Any]:
     """Compile `spec` into `out` in a process of its own; returns weight -> layout."""
     out.mkdir()
     compiler = detect().compiler
-    job = {"unit": to_json(spec), "gemm": gemm, "march": march, "compiler": compiler, "pair_kernel": pair_kernel}
+    job = {"unit": to_json(spec), "gemm": gemm, "march": march, "compiler": compiler, "kernel": kernel}
     (out / "job.json").write_text(json.dumps(job))
     script = (
         f"{host}\nfrom aot.backends.aoti.worker import compile_unit\nimport json\n"
@@ -114,10 +120,10 @@ def run_eager(spec: UnitSpec) -> list[Tensor]:
     return [*(output if isinstance(output, tuple) else (output,)), *inputs[-2:]]
 
 
-def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tmp_path: Path) -> None:
+def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tmp_path: Path, scratch: Path) -> None:
     spec, march = layer_spec(tiny_config, "target_layer.r1x4"), detect().march
-    layouts = compile_unit(spec, tmp_path / "packed", tmp_path / "scratch", "packed", march)
-    plain = compile_unit(spec, tmp_path / "library", tmp_path / "scratch", "library", march)
+    layouts = compile_unit(spec, tmp_path / "packed", scratch, "packed", march)
+    plain = compile_unit(spec, tmp_path / "library", scratch, "library", march)
     assert set(plain.values()) == {PLAIN}
     assert set(layouts) == set(plain)
     assert all(layouts[linear].startswith("block") for linear in LINEARS), layouts
@@ -131,44 +137,89 @@ def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tm
         assert (ours - right).abs().max() <= 2**-6 * scale
 
 
-@pytest.mark.skipif("avx512_bf16" not in cpu_features(), reason="the kernel's instruction is AVX512-BF16's")
-def test_the_pair_kernel_computes_a_layer_and_keeps_a_rows_bits(tiny_config: Path, tmp_path: Path) -> None:
+def runs(flag: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(flag not in cpu_features(), reason=f"this CPU has no {flag}")
+
+
+OUR_KERNELS = [
+    pytest.param("avx512_bf16", "x86-64-v4", "block32_pair2", marks=runs("avx512_bf16")),
+    pytest.param("avx512", "x86-64-v4", "block32_pair2", marks=runs("avx512vl")),
+    pytest.param("avx2", "x86-64-v3", "block16_pair2", marks=runs("fma")),
+]
+
+
+@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
+def test_our_kernels_compute_a_layer(
+    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+) -> None:
     spec = layer_spec(tiny_config, "target_layer.r1x4")
-    layouts = compile_unit(spec, tmp_path / "pair", tmp_path / "scratch", "packed", "x86-64-v4", pair_kernel=True)
-    assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, "block32_pair2")
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, layout)
     if disassembler := shutil.which("objdump"):
-        code = subprocess.run(
-            [disassembler, "-d", tmp_path / "pair" / "unit.so"], capture_output=True, text=True, check=True
+        dump = subprocess.run(
+            [disassembler, "-d", tmp_path / "own" / "unit.so"], capture_output=True, text=True, check=True
         )
-        assert "vdpbf16ps" in code.stdout, "the code does not multiply pairs"
-    for ours, right in zip(run_compiled(spec, tmp_path / "pair"), run_eager(spec), strict=True):
+        assert ("vdpbf16ps" in dump.stdout) == (kernel == "avx512_bf16"), "pairs are for the CPUs that multiply them"
+        assert ("zmm" in dump.stdout) == (march == "x86-64-v4"), "a level's code uses its registers, and no wider ones"
+    for ours, right in zip(run_compiled(spec, tmp_path / "own"), run_eager(spec), strict=True):
         assert (ours - right).abs().max() <= 2**-6 * float(right.abs().max())
+    if kernel != "avx512_bf16":
+        assert_attention_is_ours(spec, tmp_path / "own")
 
 
-@pytest.mark.skipif("avx512_bf16" not in cpu_features(), reason="the kernel's instruction is AVX512-BF16's")
-def test_the_pair_kernel_pads_columns_that_fill_no_block(tiny_config: Path, tmp_path: Path) -> None:
-    """A vocabulary of 250 is seven blocks of 32 columns and 26 more; the six padded ones must not win."""
+def assert_attention_is_ours(spec: UnitSpec, out: Path) -> None:
+    """Nothing is left to the library's batched product, and blocks behind the context change no bit."""
+    assert b"aoti_torch_cpu_bmm" not in (out / "unit.so").read_bytes()
+    made = []
+    for blocks in (1, 2, 4, 7):
+        inputs = layer_inputs(spec)
+        table = torch.zeros(1, blocks, dtype=torch.int32)
+        table[0, 0] = 1
+        inputs[[value.name for value in spec.inputs].index("block_table")] = table
+        made.append(run_unit(spec, out, inputs)[0])
+    assert made[0].any()
+    assert all(torch.equal(made[0], other) for other in made[1:])
+
+
+@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
+def test_our_kernels_pad_columns_that_fill_no_block(
+    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+) -> None:
+    """A vocabulary of 250 fills no last block; its padded columns must not win."""
     head = layer_spec(tiny_config, "target_verify_head.r1x4")
     spec = dataclasses.replace(head, arguments={**head.arguments, "vocab": 250, "with_logits": True})
-    layouts = compile_unit(spec, tmp_path / "pair", tmp_path / "scratch", "packed", "x86-64-v4", pair_kernel=True)
-    assert layouts["lm_head"] == "block32_pair2"
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    assert layouts["lm_head"] == layout
     unit = module(spec)
     fill_random(unit)
     rows = torch.randn(4, 64, generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
     integers = [torch.zeros(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)]
     with torch.no_grad():
         right = unit(rows, *integers, rows, rows, rows)[2]
-    logits = run_unit(spec, tmp_path / "pair", [rows, *integers, rows, rows, rows])[2]
+    logits = run_unit(spec, tmp_path / "own", [rows, *integers, rows, rows, rows])[2]
     assert logits.shape == (4, 250)
     assert (logits - right).abs().max() <= 2**-6 * float(right.abs().max())
 
 
+@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
+def test_an_odd_depth_is_left_to_inductors_kernel(
+    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+) -> None:
+    layer = layer_spec(tiny_config, "target_layer.r1x4")
+    spec = dataclasses.replace(layer, arguments={**layer.arguments, "intermediate": 127})
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    assert layouts["mlp.gate_up_proj"] == layout
+    assert "pair" not in layouts["mlp.down_proj"]
+    for ours, right in zip(run_compiled(spec, tmp_path / "own"), run_eager(spec), strict=True):
+        assert (ours - right).abs().max() <= 2**-6 * float(right.abs().max())
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX belongs to x86-64")
 @pytest.mark.parametrize("name", ["target_layer.r1x4", "target_layer.r1x16"])
-def test_the_layouts_of_an_amx_host_are_known(tiny_config: Path, tmp_path: Path, name: str) -> None:
+def test_the_layouts_of_an_amx_host_are_known(tiny_config: Path, tmp_path: Path, scratch: Path, name: str) -> None:
     out = tmp_path / "amx"
     spec = layer_spec(tiny_config, name)
-    layouts = compile_unit(spec, out, tmp_path / "scratch", "packed", "x86-64-v4", WITH_AMX)
+    layouts = compile_unit(spec, out, scratch, "packed", "x86-64-v4", WITH_AMX)
     assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, "block32_pair2")
     if disassembler := shutil.which("objdump"):
         code = subprocess.run([disassembler, "-d", out / "unit.so"], capture_output=True, text=True, check=True)

@@ -10,11 +10,15 @@ import pytest
 from aot.backends.aoti import toolchain
 from aot.backends.aoti.backend import AotiBackend
 from aot.backends.aoti.toolchain import Toolchain, detect, find_compiler
+from aot.backends.aoti.worker import options
+from aot.cache import key_of
+from aot.graphs.units import UnitSpec
 from runtime.bundle.errors import HostError
 from runtime.bundle.host import check_host
 
 AVX2 = "avx2 bmi1 bmi2 f16c fma abm movbe"
 AVX512 = AVX2 + " avx512f avx512bw avx512cd avx512dq avx512vl"
+ICE_LAKE = AVX512 + " avx512_vnni"
 EPYC = AVX512 + " avx512_vnni avx512_bf16"
 SAPPHIRE_RAPIDS = AVX512 + " avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8"
 
@@ -52,23 +56,51 @@ def test_other_architectures_take_the_compilers_default(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("flags", "asked", "dtype", "gemm", "pair_kernel"),
+    ("flags", "asked", "dtype", "gemm", "kernel"),
     [
-        (SAPPHIRE_RAPIDS, "auto", "bfloat16", "packed", False),
-        (EPYC, "auto", "bfloat16", "packed", True),
-        (EPYC, "auto", "float32", "library", False),
-        (EPYC, "auto", "float16", "library", False),
-        (AVX512, "auto", "bfloat16", "library", False),
-        (AVX512, "packed", "bfloat16", "packed", False),
-        (SAPPHIRE_RAPIDS, "library", "bfloat16", "library", False),
+        (SAPPHIRE_RAPIDS, "auto", "bfloat16", "packed", ""),
+        (EPYC, "auto", "bfloat16", "packed", "avx512_bf16"),
+        (EPYC, "auto", "float32", "library", ""),
+        (EPYC, "auto", "float16", "library", ""),
+        (ICE_LAKE, "auto", "bfloat16", "packed", "avx512"),
+        (AVX512, "auto", "bfloat16", "packed", "avx512"),
+        (AVX512, "library", "bfloat16", "library", ""),
+        (AVX512.replace(" avx512dq", ""), "auto", "bfloat16", "packed", "avx2"),
+        (AVX2, "auto", "bfloat16", "packed", "avx2"),
+        (AVX2, "auto", "float32", "library", ""),
+        ("sse4_2 popcnt", "auto", "bfloat16", "library", ""),
+        ("sse4_2 popcnt", "packed", "bfloat16", "packed", ""),
+        (SAPPHIRE_RAPIDS, "library", "bfloat16", "library", ""),
     ],
 )
-def test_packed_gemms_are_the_default_where_the_cpu_multiplies_bf16(
-    monkeypatch: pytest.MonkeyPatch, flags: str, asked: str, dtype: str, gemm: str, pair_kernel: bool
+def test_bf16_is_packed_for_the_best_kernel_that_the_cpu_has(
+    monkeypatch: pytest.MonkeyPatch, flags: str, asked: str, dtype: str, gemm: str, kernel: str
 ) -> None:
     monkeypatch.setattr(toolchain, "cpu_features", lambda: frozenset(flags.split()))
     found = detect(asked, dtype)
-    assert (found.gemm, found.pair_kernel) == (gemm, pair_kernel)
+    assert (found.gemm, found.kernel) == (gemm, kernel)
+
+
+@pytest.mark.parametrize("flags", [AVX2, AVX512, EPYC])
+def test_a_kernels_level_is_what_a_bundle_requires(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
+    backend = backend_for(flags, monkeypatch)
+    assert set(backend.requires("x86_64", "linux").cpu_features) == set(flags.split())
+    # Whoever has less is refused, so that no kernel meets a CPU that lacks its instructions
+    fewer = frozenset(flags.split()) - {flags.split()[-1]}
+    monkeypatch.setattr("runtime.bundle.host.cpu_features", lambda: fewer)
+    with pytest.raises(HostError):
+        check_host(backend.requires(platform.machine(), platform.system().lower()))
+
+
+def test_each_kernel_has_keys_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = UnitSpec("unit", "target_layer", "bfloat16", {}, (), ())
+    keys = {key_of(backend_for(flags, monkeypatch).factors(unit)) for flags in (AVX2, AVX512, EPYC, SAPPHIRE_RAPIDS)}
+    assert len(keys) == 4
+
+
+def test_a_level_without_wide_registers_is_compiled_without_them() -> None:
+    assert options("packed", "x86-64-v3", "g++")["cpp.simdlen"] == 256
+    assert options("packed", "x86-64-v4", "g++")["cpp.simdlen"] is None
 
 
 def fake_compiler(folder: Path, name: str) -> Path:

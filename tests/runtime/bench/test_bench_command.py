@@ -96,6 +96,14 @@ def test_a_difference_exits_1_where_the_bundle_promises_none(
     assert result.out.splitlines()[-1].endswith("text identical on 0 of 4 prompts")
 
 
+def test_lines_with_a_temperature_are_compared_under_a_seed(toy: Toy, bench: Bench, tmp_path: Path) -> None:
+    toy(Shape(greedy_only=False))
+    file = tmp_path / "random.jsonl"
+    file.write_text('{"prompt_token_ids": [1, 2, 3], "temperature": 2.0, "max_tokens": 12}\n')
+    result = bench("--bundle", "toy", "--prompts", file)
+    assert (result.code, "text identical on 1 of 1 prompts" in result.out) == (0, True)
+
+
 # What cannot be done
 
 

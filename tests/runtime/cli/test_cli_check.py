@@ -95,5 +95,14 @@ def test_a_model_without_a_template_is_checked_on_raw_prompts(run: Run, bundle: 
     assert script.prompts()[0] == "Why is the sky blue?"
 
 
+def test_a_prompt_that_the_engine_refuses_is_named(run: Run, bundle: Path, script: Any) -> None:
+    script.max_model_len = 30
+    result = run("--bundle", bundle, "--check", "--raw", "--prompt", "short", "--prompt", "x" * 30)
+    assert (result.code, result.err.splitlines()[-2]) == (
+        2,
+        "error: --prompt 2 cannot run: expected at most 29 tokens, found 30 tokens.",
+    )
+
+
 def test_check_without_speculation_is_a_contradiction(run: Run, bundle: Path) -> None:
     assert run("--bundle", bundle, "--check", "--no-speculation").code == 2

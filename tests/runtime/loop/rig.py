@@ -43,10 +43,12 @@ from runtime.bundle.manifest import (
     Manifest,
 )
 from runtime.bundle.open import Bundle
+from runtime.bundle.schedule import KSchedule
 from runtime.engine import Engine
 from runtime.fused import draft_proposer
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
+from runtime.prefix import PrefixCaching
 from runtime.proposer import NoProposer, Proposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
 from runtime.schedule import KSchedule
@@ -125,10 +127,13 @@ class Rig:
         proposer: Proposer | Callable[[GraphSet], Proposer] = draft_proposer,
         *,
         kv_blocks: int | None = None,
+        prefix_caching: PrefixCaching = "exact",
+        schedule: KSchedule | None = None,
     ) -> Engine:
         """The loop over fresh pools; by default with the toy's own EAGLE3 draft."""
         graphs = self.graphs(kv_blocks)
-        return Engine(graphs, proposer(graphs) if callable(proposer) else proposer)
+        made = proposer(graphs) if callable(proposer) else proposer
+        return Engine(graphs, made, prefix_caching=prefix_caching, schedule=schedule)
 
     def plain_engine(self) -> Engine:
         return self.engine(NoProposer())

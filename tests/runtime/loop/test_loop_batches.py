@@ -73,10 +73,10 @@ def test_more_requests_than_max_num_seqs_take_turns(draft: str) -> None:
     assert started == [request.request_id for request in requests]
 
 
-def test_a_request_waits_until_the_pool_has_room_for_all_of_it() -> None:
-    """Nine blocks for two requests of six: the second starts when the first has given its own back."""
+def test_a_request_waits_until_the_pool_has_room_for_the_tokens_that_it_has() -> None:
+    """Nine blocks for two prompts of five: the second starts when the first has given its own back."""
     rig = make_rig()
-    requests = [Request(str(i), prompt_of(8, i), max_tokens=16) for i in range(2)]
+    requests = [Request(str(i), prompt_of(20, i), max_tokens=16) for i in range(2)]
     engine = rig.engine(kv_blocks=1 + 9)
     for request in requests:
         engine.add_request(request)

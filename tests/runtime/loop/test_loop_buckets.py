@@ -88,8 +88,18 @@ def test_a_chunk_takes_the_smallest_prefill_bucket_and_context(length: int, grap
 @pytest.mark.parametrize(("count", "size"), [(1, 2), (2, 2), (3, 4), (4, 4)])
 def test_a_batch_takes_the_smallest_bucket_of_requests(count: int, size: int) -> None:
     rig = make_rig(Shape(num_seqs=(2, 4)))
-    names = ran(rig.plain_engine(), *(Request(str(i), prompt_of(5, i), max_tokens=8) for i in range(count)))
-    assert names[-1] == f"target_verify.r{size}.c32"
+    engine, passes = rig.plain_engine(), list[tuple[int, int]]()
+
+    def look(spec: Graph, inputs: Mapping[str, Tensor]) -> None:
+        if spec.kind == "target_verify":
+            passes.append((int((inputs["block_table"][:, 0] > 0).sum()), spec.requests))
+
+    observe(engine, look)
+    engine.generate([Request(str(i), prompt_of(5, i), max_tokens=8) for i in range(count)])
+    # Requests join and leave one by one, so every number of them up to `count` has its passes
+    assert {members for members, _ in passes} == set(range(1, count + 1))
+    assert all(requests == (2 if members <= 2 else 4) for members, requests in passes)
+    assert max(passes) == (count, size)
 
 
 # Width of the block table
@@ -150,19 +160,26 @@ def test_near_tie_decodes_through_target_decode() -> None:
 
 
 def test_near_tie_verifies_where_a_request_holds_a_draft() -> None:
-    """Two requests; the one without drafts rides along in target_verify, and both decode once neither has any."""
+    """Two requests; the one without drafts rides along in target_verify, and both decode while neither has any."""
     rig = make_rig(NEAR_TIE)
     requests = [Request(str(i), prompt_of(7, i), max_tokens=9) for i in range(2)]
     texts = {request.request_id: text_of(rig, request) for request in requests}
 
     def script(sequence: Sequence, room: int) -> list[int]:
         at = len(sequence.token_ids)
-        drafting = sequence.request.request_id == "0" and at < 12
+        drafting = sequence.request.request_id == "0" and at >= 12
         return texts[sequence.request.request_id][at : at + room] if drafting else []
 
     names = ran(rig.engine(ScriptedProposer(script, K)), *requests)
-    # Request 0 has 8 tokens, then 12 after one verified pass, then three more one by one; request 1 needs eight passes
-    assert names[2:] == ["target_verify.r4.c32"] + ["target_decode.r4.c32"] * 4 + ["target_decode.r1.c32"] * 3
+    # Request 0 alone has 9 tokens when the other joins; at 12 it drafts, and that pass ends it. Request 1 goes on alone
+    assert names == [
+        "target_prefill.t16.c32",
+        "target_decode.r1.c32",
+        "target_prefill.t16.c32",
+        *["target_decode.r4.c32"] * 3,
+        "target_verify.r4.c32",
+        *["target_decode.r1.c32"] * 4,
+    ]
 
 
 @pytest.mark.parametrize("draft", ["none", "eagle", "oracle"])

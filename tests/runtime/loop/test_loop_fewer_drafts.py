@@ -50,9 +50,7 @@ def test_several_requests_with_fewer_drafts() -> None:
 def test_loading_opens_the_recurrent_graphs_only_for_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = make_rig()
     monkeypatch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: rig.backend)
-    opened = {
-        k: {kind for kind, *_ in Engine.load(rig.bundle, num_speculative_tokens=k).graphs.loaded} for k in (1, 2)
-    }
+    opened = {k: {kind for kind, *_ in Engine.load(rig.bundle, num_speculative_tokens=k).graphs.loaded} for k in (1, 2)}
     assert opened[2] - opened[1] == {"draft_recurrent"}
 
 

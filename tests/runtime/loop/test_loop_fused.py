@@ -138,7 +138,7 @@ def test_a_step_reads_one_result() -> None:
     engine, ran = rig.engine(), list[str]()
     engine.graphs.wrap(lambda graph: cast(LoadedGraph, Device(graph, ran)))
     engine.add_request(Request("a", prompt_of(13), max_tokens=20))
-    for _ in range(4):
+    for _ in range(5):
         engine.step()
     assert ran == [*["draft_fused_prefill"] * 2, *["draft_fused"] * 3]
     (sequence,) = engine.running
@@ -166,7 +166,8 @@ def test_a_chunk_that_is_not_the_last_takes_the_prompt_s_next_token_and_writes_n
 
     observe(engine, look)
     engine.add_request(Request("a", prompt, max_tokens=16))
-    engine.step()
+    for _ in range(2):
+        engine.step()
     assert seen == [(prompt[8], 0), (rig.plain(prompt, 1)[0], 29)]
 
 

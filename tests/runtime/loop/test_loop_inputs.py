@@ -18,6 +18,7 @@ from tests.runtime.loop.rig import (
     BLOCK,
     MAX_LEN,
     VOCAB,
+    K,
     Shape,
     Watch,
     make_rig,
@@ -33,7 +34,7 @@ class Inspector:
 
     engine: Engine
     rows: dict[str, int] = field(default_factory=dict)
-    prefill: bool = False
+    members: list[Sequence] = field(default_factory=list)
 
     def __call__(self, spec: Graph, inputs: Mapping[str, Tensor]) -> None:
         assert set(inputs) == {value.name for value in spec.inputs}
@@ -44,10 +45,13 @@ class Inspector:
         # K3: no id below 0, none at or above the vocabulary, padding included
         assert inputs["tokens"].min() >= 0
         assert inputs["tokens"].max() < VOCAB
-        if spec.kind.startswith("target"):
-            # A prefill and the draft passes behind it belong to the newest request alone
-            self.prefill = spec.kind == "target_prefill"
-        members = self.engine.running[-1:] if self.prefill else self.engine.running
+        prefilling = [sequence for sequence in self.engine.running if sequence.prefilling]
+        if spec.kind == "target_prefill":
+            # It and the draft passes behind it belong to the first request whose prompt is not computed
+            self.members = prefilling[:1]
+        elif spec.kind.startswith("target"):
+            self.members = [sequence for sequence in self.engine.running if sequence not in prefilling]
+        members = self.members
         each = spec.rows // spec.requests
         table = inputs["block_table"].tolist()
         last = inputs["last_index"].tolist() if "last_index" in inputs else None
@@ -101,19 +105,26 @@ def test_every_input_of_every_graph_is_sound(pattern: tuple[int, ...], sizes: tu
 def test_a_batch_that_shrinks_in_a_pinned_bucket_leaves_no_stale_rows() -> None:
     """L3: bucket 4 with four requests, then with one; the others' places hold padding again."""
     rig = make_rig(Shape(num_seqs=(4,)))
-    requests = [Request(str(i), prompt_of(6, i), max_tokens=20 if i == 0 else 4) for i in range(4)]
+    requests = [Request(str(i), prompt_of(6, i), max_tokens=30 if i == 0 else 12) for i in range(4)]
     engine = rig.engine()
-    tokens: list[list[int]] = []
+    members: list[int] = []
 
     def look(spec: Graph, inputs: Mapping[str, Tensor]) -> None:
         if spec.kind == "target_verify":
-            tokens.append(inputs["tokens"][4:].tolist())
+            members.append(int((inputs["block_table"][:, 0] > 0).sum()))
+            rows = members[-1] * (1 + K)
+            assert any(inputs["slot_mapping"][:rows])
+            for name in ("tokens", "positions", "slot_mapping"):
+                assert not any(inputs[name][rows:]), name
+            assert not inputs["block_table"][members[-1] :].any()
+            assert not any(inputs["num_draft_tokens"][members[-1] :])
 
     observe(engine, look)
     outputs = engine.generate(requests)
-    assert any(tokens[0])
-    assert not any(tokens[-1])
-    assert list(outputs[0].token_ids) == rig.plain(requests[0].prompt_token_ids, 20)
+    # It grows by one at a time, and shrinks
+    assert members[0] == members[-1] == 1
+    assert max(members) == 4
+    assert list(outputs[0].token_ids) == rig.plain(requests[0].prompt_token_ids, 30)
 
 
 def test_a_pass_writes_to_its_own_blocks_and_the_null_block_only() -> None:

@@ -126,12 +126,13 @@ def test_an_aborted_request_is_gone_and_the_others_do_not_notice(aborted: str) -
 
 def test_an_aborted_running_request_gives_its_blocks_back_at_once() -> None:
     engine, _ = busy_engine(make_rig(TWO))
-    free = engine.blocks.num_free
+    free, own = engine.blocks.num_free, engine.running[0].block_ids
+    # At least those of its tokens so far, at most the six blocks of four for a prompt of 5 and 16 tokens
+    assert engine.blocks.blocks_for(len(engine.running[0].token_ids)) <= len(own) <= 6
     engine.abort("0")
-    # Prompt of 5 and 16 tokens: six blocks of four
-    assert engine.blocks.num_free == free + 6
+    assert engine.blocks.num_free == free + len(own)
     engine.abort("0")
-    assert engine.blocks.num_free == free + 6
+    assert engine.blocks.num_free == free + len(own)
 
 
 def test_an_aborted_id_may_come_again() -> None:
@@ -150,5 +151,5 @@ def test_aborting_all_that_runs_lets_the_waiting_start() -> None:
     engine.abort("0")
     engine.abort("1")
     engine.step()
-    assert [s.request.request_id for s in engine.running] == ["2"]
+    assert [s.request.request_id for s in engine.running] == ["2", "3"]
     assert set(run_out(engine)) == {"2", "3"}

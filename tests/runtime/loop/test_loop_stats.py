@@ -109,9 +109,11 @@ def test_the_report_of_a_run() -> None:
     for _ in range(2):
         engine.step()
     report = engine.report()
-    # Prompt of 7 and 10 tokens: five blocks of four, of the 64 beside the null block
+    # Before the second pass 8 tokens, and 2K behind them: four blocks of four, of the 64 beside the null block
     elements = 65 * 4 * 2 * 8 * 2 * (rig.target.num_layers + 1)
-    assert report["kv"] == {"blocks": 65, "free": 64 - 5, "bytes": elements * 4}
+    assert report["kv"] == {"blocks": 65, "free": 64 - 4, "bytes": elements * 4}
+    assert report["requests"] == {"waiting": 0, "running": 1, "preemptions": 0}
+    assert report["prefix_cache"] == {"queries": 7, "hits": 0}
     assert report["steps"] == 2
     graphs = report["graphs"]
     assert isinstance(graphs, dict)

@@ -1,4 +1,4 @@
-"""The sampler written plainly in PyTorch and Python, whole vocabulary and sorts, to hold the real one against."""
+"""The sampler written plainly in PyTorch and Python, over whole vocabularies, to hold the real one against."""
 
 from __future__ import annotations
 
@@ -62,20 +62,23 @@ def processed(
 
 def kept(row: Tensor, params: SamplingParams) -> tuple[set[int], set[int]]:
     """The ids that min-p, top-k and top-p surely keep, and those that they may keep if sums round another way."""
-    logits = (row - row.max()) / params.temperature
+    logits = ((row - row.max()) / params.temperature).tolist()
     ids = [token for token in range(len(row)) if logits[token] > -math.inf]
     if params.min_p > 0:
-        ids = [token for token in ids if logits[token] >= torch.tensor(math.log(params.min_p))]
+        ids = [token for token in ids if logits[token] >= float(torch.tensor(math.log(params.min_p)))]
     if params.top_k > 0:
-        last = sorted((float(logits[token]) for token in ids), reverse=True)[: params.top_k][-1]
+        last = sorted((logits[token] for token in ids), reverse=True)[: params.top_k][-1]
         ids = [token for token in ids if logits[token] >= last]
-    weights = {token: math.exp(float(logits[token])) for token in ids}
+    weights = {token: math.exp(logits[token]) for token in ids}
     whole = sum(weights.values())
 
     def reaching(share: float) -> set[int]:
         # What lies above a token decides whether it is needed: that rule knows no order among equals
-        above = {token: sum(w for other, w in weights.items() if logits[other] > logits[token]) for token in ids}
-        return {token for token in ids if above[token] < share * whole or params.top_p == 1}
+        above = {
+            level: math.fsum(w for token, w in weights.items() if logits[token] > level)
+            for level in {logits[token] for token in ids}
+        }
+        return {token for token in ids if above[logits[token]] < share * whole or params.top_p == 1}
 
     return reaching(params.top_p - 1e-5), reaching(params.top_p + 1e-5)
 
@@ -100,3 +103,14 @@ def first_exceeding(weights: Sequence[float], uniform: float) -> int:
 def likeliest(row: Tensor, count: int) -> list[int]:
     """Largest first, ties by id."""
     return sorted(range(len(row)), key=lambda token: (-float(row[token]), token))[:count]
+
+
+def chi_square(counts: Sequence[int], probabilities: Sequence[float]) -> float:
+    """Pearson's statistic of observed counts; every cell with probability 0 must be empty."""
+    runs, statistic = sum(counts), 0.0
+    for count, probability in zip(counts, probabilities, strict=True):
+        if probability == 0:
+            assert count == 0
+            continue
+        statistic += (count - runs * probability) ** 2 / (runs * probability)
+    return statistic

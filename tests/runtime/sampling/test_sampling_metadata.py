@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.sampling.metadata import SpecDecodeMetadata, decode_token_threshold
@@ -34,6 +34,7 @@ def test_no_requests() -> None:
     assert metadata.logits_indices == metadata.bonus_logits_indices == metadata.draft_token_ids == ()
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=6), st.booleans())
 def test_gathers_agree_with_a_plain_loop(requests: list[tuple[int, int]], padded: bool) -> None:
     """Row by row, for tokens laid end to end and for passes padded to a fixed number of rows a request."""

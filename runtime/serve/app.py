@@ -1,0 +1,248 @@
+"""The ASGI application: routes, API keys, and an OpenAI error for everything that is not an answer."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runtime.serve.chat import ChatStyle, read_chat
+from runtime.serve.completions import CompletionStyle, read_completion
+from runtime.serve.driver import Driver
+from runtime.serve.errors import ApiError, ClientGone, defect, log_defect, too_large, unauthorized, unknown_model
+from runtime.serve.fields import parse_body, wrong
+from runtime.serve.generation import Answer, Generation, Served, Style
+from runtime.serve.metrics import Metrics
+from runtime.serve.respond import answer_stream, answer_whole, send_json
+
+MAX_BODY_BYTES = 8 * 2**20
+# A body beyond this is read in a thread: its tokenizer would keep the loop from everybody else's answers
+LONG_BODY_BYTES = 16 * 2**10
+GUARDED = "/v1/"
+
+Read = Callable[[Mapping[str, object], Served], Generation]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Answers one of the two kinds of generation requests; an ASGI application."""
+
+    driver: Driver
+    served: Served
+    read: Read
+    style: Callable[[Served], Style]
+    max_body: int
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(scope, receive, self.max_body)
+            if len(body) > LONG_BODY_BYTES:
+                generation = await anyio.to_thread.run_sync(self._generation, body)
+            else:
+                generation = self._generation(body)
+            answer = Answer(generation, self.served, self.style(self.served))
+            tickets = self.driver.submit(answer.requests())
+            respond = answer_stream if generation.stream else answer_whole
+            await respond(answer, tickets, receive, send)
+        except ClientGone:
+            return
+
+    def _generation(self, body: bytes) -> Generation:
+        data = parse_body(body)
+        if "model" in data:
+            check_model(data["model"], self.served)
+        return self.read(data, self.served)
+
+
+def check_model(name: object, served: Served) -> None:
+    """Raise ApiError: 404 for a model that is not served here, 400 for a name that is none."""
+    if not isinstance(name, str):
+        raise wrong("model", "a string", name)
+    if name not in served.names:
+        raise unknown_model(name, served.names[0])
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        ApiError: 413, it is longer than `limit` bytes, or says so.
+        ClientGone: the client left before its end.
+    """
+    declared = dict(scope["headers"]).get(b"content-length", b"0")
+    if declared.isdigit() and int(declared) > limit:
+        raise too_large(limit)
+    parts, length = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        length += len(part)
+        if length > limit:
+            raise too_large(limit)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+class Guard:
+    """Lets requests to /v1/ pass that have one of the keys; the other paths tell nothing about anybody's text."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app, self._keys = app, [_digest(key.encode()) for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._keys and scope["type"] == "http" and scope["path"].startswith(GUARDED) and not self._knows(scope):
+            await send_error(send, unauthorized())
+            return
+        await self._app(scope, receive, send)
+
+    def _knows(self, scope: Scope) -> bool:
+        scheme, _, key = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        given = _digest(key.strip())
+        # All are compared, in a time that tells nothing
+        matches = [hmac.compare_digest(given, known) for known in self._keys]
+        return scheme.lower() == b"bearer" and any(matches)
+
+
+class LastResort:
+    """Answers 500 for a defect, so that a client sees one sentence and the log the reason."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception as error:
+            log_defect(error)
+            if started:
+                raise
+            await send_error(send, defect())
+
+
+async def send_error(send: Send, error: ApiError) -> None:
+    headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+    await send_json(send, error.body(), error.status, headers)
+
+
+class _ErrorAnswer(Response):
+    """An ApiError as a response of Starlette's."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__()
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_error(send, self._error)
+
+
+class _JsonAnswer(Response):
+    def __init__(self, value: object, status: int = 200) -> None:
+        super().__init__()
+        self._value, self._status = value, status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, self._value, self._status)
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _ErrorAnswer(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """404 and 405 of the router."""
+    assert isinstance(error, HTTPException)
+    path, headers = request.url.path, error.headers or {}
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "another method")
+        message = f"{request.method} is not allowed at {path}: expected {allowed}."
+    else:
+        message = f"There is nothing at {path}."
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+    return _ErrorAnswer(ApiError(error.status_code, message, code=code, headers=headers))
+
+
+def make_app(
+    driver: Driver,
+    served: Served,
+    metrics: Metrics,
+    *,
+    api_keys: Sequence[str] = (),
+    max_body: int = MAX_BODY_BYTES,
+) -> ASGIApp:
+    """The application over a driver that has been started, or will be before the first request."""
+
+    async def models(request: Request) -> Response:
+        return _JsonAnswer({"object": "list", "data": [_model(name, served) for name in served.names]})
+
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        check_model(name, served)
+        return _JsonAnswer(_model(name, served))
+
+    async def health(request: Request) -> Response:
+        reason = "engine failed" if driver.failed else "shutting down" if driver.stopping else None
+        return _JsonAnswer({"status": reason or "ok"}, 503 if reason else 200)
+
+    async def scrape(request: Request) -> Response:
+        return Response(metrics.render(), media_type=metrics.content_type)
+
+    async def tell_version(request: Request) -> Response:
+        return _JsonAnswer({"version": _version(), "bundle": served.fingerprint})
+
+    completions = Endpoint(driver, served, read_completion, CompletionStyle, max_body)
+    chat = Endpoint(driver, served, read_chat, ChatStyle, max_body)
+    routes = [
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{name:path}", model, methods=["GET"]),
+        Route("/health", health, methods=["GET"]),
+        Route("/metrics", scrape, methods=["GET"]),
+        Route("/version", tell_version, methods=["GET"]),
+    ]
+    handlers = {ApiError: _api_error, HTTPException: _http_error}
+    return LastResort(Guard(Starlette(routes=routes, exception_handlers=handlers), api_keys))
+
+
+def _model(name: str, served: Served) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "eagle3-run",
+        "root": served.names[0],
+        "parent": None,
+        "max_model_len": served.max_model_len,
+    }
+
+
+def _version() -> str:
+    try:
+        return version("eagle3-aot")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
