@@ -100,6 +100,29 @@ def test_the_drafts_initial_pass_runs_without_drafts_to_make() -> None:
     assert engine.totals.num_drafts == 0
 
 
+def test_a_bundle_s_own_schedule_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = make_rig(EXACT)
+    monkeypatch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: rig.backend)
+
+    def most_drafts(engine: Engine) -> int:
+        most: list[int] = []
+
+        def look(spec: Graph, inputs: Mapping[str, Tensor]) -> None:
+            if spec.kind == "target_verify":
+                most.append(int(inputs["num_draft_tokens"].max()))
+
+        observe(engine, look)
+        for output in engine.generate([replace(request, max_tokens=20) for request in REQUESTS[:2]]):
+            assert list(output.token_ids) == rig.plain(output.prompt_token_ids, 20)
+        return max(most)
+
+    other = replace(rig.manifest.speculation, num_speculative_tokens_per_batch_size=((1, 6, 1),))
+    bundle = replace(rig.bundle, manifest=replace(rig.manifest, speculation=other))
+    assert most_drafts(Engine.load(bundle)) == 1
+    assert most_drafts(Engine.load(bundle, num_speculative_tokens=2)) == 2
+    assert most_drafts(Engine.load(bundle, schedule=KSchedule.constant(3))) == 3
+
+
 def test_plain_decoding_may_take_the_shortest_passes() -> None:
     rig = make_rig(EXACT)
     graphs = rig.graphs()
