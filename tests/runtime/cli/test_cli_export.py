@@ -48,6 +48,14 @@ def test_the_arguments_are_the_bundle_s() -> None:
     }
 
 
+def test_a_schedule_goes_along() -> None:
+    speculation = dataclasses.replace(
+        make_rig().manifest.speculation, num_speculative_tokens_per_batch_size=((1, 2, 3), (3, 4, 1))
+    )
+    arguments, _ = vllm_arguments(manifest(speculation=speculation))
+    assert arguments["speculative_config"]["num_speculative_tokens_per_batch_size"] == [[1, 2, 3], [3, 4, 1]]
+
+
 def test_the_command_line_reads_back() -> None:
     arguments, _ = vllm_arguments(manifest())
     words = shlex.split(command_line(arguments))
