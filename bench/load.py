@@ -104,8 +104,10 @@ async def load(
         stream: every other request as a stream (True), or none.
     """
     first = Connection(url, api_key)
-    expected = await alone(first, kinds)
-    first.close()
+    try:
+        expected = await alone(first, kinds)
+    finally:
+        first.close()
     result = Load(requests)
     left = iter(range(requests))
 
