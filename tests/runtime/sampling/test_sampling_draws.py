@@ -146,7 +146,7 @@ def test_a_draft_that_has_all_probability_is_always_accepted() -> None:
 
 def test_standard_numbers_are_those_of_the_tokens_own_position() -> None:
     """Accept below p(draft); else, and for the bonus, the largest p / noise of the position that is drawn."""
-    logits = torch.randn(3, 64, generator=torch.Generator().manual_seed(2))
+    logits = 2 * torch.randn(3, 64, generator=torch.Generator().manual_seed(2))
     weights = torch.exp(logits - logits.max(dim=-1, keepdim=True).values).numpy()
     drafts, start, lengths = logits.argmax(dim=-1).tolist()[:2], 5, set()
     for seed in range(200):
