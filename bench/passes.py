@@ -26,6 +26,7 @@ from runtime.engine import Engine
 from runtime.graphs import GraphSet
 from runtime.prompts import Prompt, to_requests
 from runtime.request import Request
+from runtime.sampling.device import device_inputs
 from runtime.sequence import Sequence
 from runtime.text import Tokenizer
 
@@ -92,6 +93,8 @@ def rows_pass(graphs: GraphSet, kind: GraphKind, drafts: int) -> Callable[[], li
     graph, bucket = graphs.decode(kind, 1, CONTEXT + drafts)
     inputs = pad_rows([sequence], [tokens[-1:] * (1 + drafts)], [CONTEXT - 1], bucket, cache.block_size)
     inputs["num_draft_tokens"] = torch.tensor([drafts], dtype=torch.int32)
+    if graphs.manifest.sampling == "random":
+        inputs |= device_inputs([], 1, 1 + drafts)
 
     def run() -> list[Tensor]:
         with torch.inference_mode():
