@@ -152,7 +152,8 @@ def inverse(weights: Tensor, uniforms: Tensor) -> Tensor:
     before = torch.where(number[None, :] == chosen[:, None] - 1, ends, 0.0).sum(dim=-1)
     row = torch.arange(rows, device=weights.device, dtype=torch.int32)
     inside = weights.view(rows * blocks, block)[(row * blocks + chosen).long()]
-    reached = before[:, None] + running_sum(inside) > aim[:, None]
+    # What is left of the aim, and not the whole sum: small numbers keep digits that large ones lose
+    reached = running_sum(inside) > (aim - before)[:, None]
     return chosen * block + first(reached, inside > 0)
 
 
