@@ -17,7 +17,7 @@ from tests.runtime.loop.rig import K, Rig, Shape, Watch, make_rig, prompt_of
 SHARED = tuple(range(1, 9))
 A, B = (*SHARED, 20, 21), (*SHARED, 30, 31)
 # The target agrees with some of the draft's proposals on this seed
-CHUNKED = Shape(prefill_tokens=(4,), seed=25)
+CHUNKED = Shape(prefill_tokens=(4,), seed=25, layers=4)
 NEW = 14
 
 
