@@ -1,4 +1,4 @@
-"""K by the number of requests: as written for each pass, and the text is the same whatever it is."""
+"""K by the number of requests, request by request: as written for each pass, whoever joins and leaves."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.bundle.schedule import KSchedule
 from runtime.request import Request
+from runtime.schedule import KSchedule
 from tests.runtime.loop.kv import TOLERANCE, worst_draft_row
 from tests.runtime.loop.rig import K, Shape, Watch, make_rig, observe, oracle, prompt_of, text_of
 
@@ -88,25 +88,3 @@ def test_drafts_that_a_larger_batch_has_no_room_for_are_dropped() -> None:
     assert seen[:3] == [[(3, 4)], [(0, 1)], [(1, 2), (1, 2)]]
     for output in engine.take_finished():
         assert list(output.token_ids) == rig.plain(output.prompt_token_ids, 20)
-
-
-@pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
-@pytest.mark.parametrize("written", [[[1, 8, 0]], [[1, 1, 0], [2, 2, 3], [3, 8, 0]], [[1, 3, 2]]], ids=str)
-def test_no_schedule_changes_a_text(written: list[list[int]], fused: bool) -> None:
-    rig = make_rig(replace(SHAPE, draft_fused=fused))
-    requests = [Request(str(i), prompt_of(5 + i, i), max_tokens=12 + i) for i in range(3)]
-    engine = rig.engine(schedule=KSchedule.of(written))
-    for request, output in zip(requests, engine.generate(requests), strict=True):
-        assert list(output.token_ids) == rig.plain(request.prompt_token_ids, request.max_tokens)
-    assert (engine.totals.num_draft_tokens == 0) == (written == [[1, 8, 0]])
-
-
-def test_passes_without_drafts_take_the_smallest_row_graph_that_is_allowed() -> None:
-    """A K of 0 makes no recurrent pass at all, so that it costs no more than it must."""
-    rig = make_rig(SHAPE)
-    engine = rig.engine(schedule=KSchedule.of([[1, 8, 0]]))
-    kinds: list[str] = []
-    observe(engine, lambda spec, inputs: kinds.append(spec.kind))
-    engine.generate([Request("a", prompt_of(6), max_tokens=8)])
-    assert "draft_recurrent" not in kinds
-    assert {"draft_initial", "draft_initial_prefill"} <= set(kinds)
