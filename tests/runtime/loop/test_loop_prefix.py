@@ -10,6 +10,7 @@ from runtime.engine import Engine
 from runtime.fused import draft_proposer
 from runtime.prefix import PrefixCaching
 from runtime.request import Request, RequestOutput
+from runtime.sampling.params import SamplingParams
 from tests.runtime.loop.invariants import Stepper
 from tests.runtime.loop.kv import TOLERANCE, kv_rows, same_bits, worst_draft_row
 from tests.runtime.loop.rig import K, Rig, Shape, Watch, make_rig, prompt_of
@@ -236,3 +237,24 @@ def test_a_hit_saves_the_passes_over_what_it_found() -> None:
     run(engine, "hit", prompt_of(21, 3), 1 + K)
     # Six chunks cold, of which the last is left
     assert engine.steps - steps == steps - 5
+
+
+@pytest.mark.parametrize("mode", ["exact", "full"])
+@pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
+def test_a_turn_behind_a_stop_inside_an_accepted_run(fused: bool, mode: PrefixCaching) -> None:
+    """G7 (onnxruntime-genai#2528): tokens behind the stop were verified and dropped; the next turn sees none of them."""
+    rig = make_rig(replace(CHUNKED, draft_fused=fused))
+    prompt = prompt_of(9, 4)
+    text = rig.plain(prompt, 16)
+    # Row 2 of the first pass of four, so that its last row is computed and never committed
+    stop = next(i for i in range(2, 8) if text.index(text[i]) == i and i % 4 in (1, 2, 3))
+    texts = {"1": [*prompt, *text]}
+    engine = rig.engine(Watch().over(texts, (K,)), prefix_caching=mode)
+    first = Request("1", prompt, max_tokens=16, sampling=SamplingParams(temperature=0.0, stop_token_ids=(text[stop],)))
+    (output,) = engine.generate([first])
+    assert (list(output.token_ids), output.stop_reason) == (text[: stop + 1], text[stop])
+    second = (*prompt, *output.token_ids, 11, 12, 13, 14)
+    texts["2"] = [*second, *rig.plain(second, NEW + K)]
+    assert prefilled(engine, second, "2") >= 8
+    assert worst_draft_row(rig, engine) < TOLERANCE
+    assert Stepper(engine).run()["2"] == rig.plain(second, NEW)
