@@ -82,7 +82,7 @@ def test_the_rows_of_a_prompt_of_four() -> None:
 
 @pytest.mark.parametrize("chunks", [(8,), (5,), (5, 8), (2,), (12,)], ids=str)
 def test_a_prompt_in_chunks_leaves_the_kv_and_drafts_of_a_whole_one(chunks: tuple[int, ...]) -> None:
-    """D6 (sglang#26329): prompt of 13 in chunks; the draft's last row of a chunk takes the prompt's next token, not a sampled one."""
+    """D6 (sglang#26329): the draft's last row of a chunk takes the prompt's next token, not a sampled one."""
     rig = make_rig(Shape(prefill_tokens=chunks))
     prompt = prompt_of(13, 3)
     watch = Watch()
@@ -102,7 +102,7 @@ def test_a_prompt_in_chunks_leaves_the_kv_and_drafts_of_a_whole_one(chunks: tupl
 
 
 def test_a_chunk_that_is_not_the_last_fills_draft_kv_and_proposes_nothing() -> None:
-    """D7 (vllm-rbln#554): chunks 8 and 5 run the draft's prefill twice and its recurrent passes once, for the last chunk."""
+    """D7 (vllm-rbln#554): chunks 8 and 5 run the draft's prefill twice, its recurrent passes for the last alone."""
     rig = make_rig(Shape(prefill_tokens=(5, 8)))
     engine, ran = rig.engine(), []
     prompt = prompt_of(13, 3)

@@ -79,7 +79,7 @@ def test_two_tokens_leave_no_room_for_a_draft() -> None:
 @pytest.mark.parametrize("index", range(9))
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_an_end_of_sequence_ends_the_text_wherever_it_stands(index: int, pattern: tuple[int, ...]) -> None:
-    """I1 (transformers#47912): as the first token, inside an accepted run, as its bonus token: nothing behind it comes out."""
+    """I1 (transformers#47912): first token, inside an accepted run, its bonus token: nothing behind it comes out."""
     rig = make_rig()
     prompt, text = distinct_start(rig)
     stopping = with_eos(rig, text[index])
@@ -153,7 +153,7 @@ SHORT = Shape(max_model_len=32, context_tokens=(16, 32), prefill_tokens=(32,), k
 @pytest.mark.parametrize("length", range(26, 32))
 @pytest.mark.parametrize("draft", ["oracle", "eagle", "none"])
 def test_a_text_ends_at_max_model_len_and_writes_nothing_past_it(length: int, draft: str) -> None:
-    """E2 (vllm#22935): prompts of 26..31 with max_model_len 32: the text is plain decoding's, the KV beside it stays untouched."""
+    """E2 (vllm#22935): prompts of 26..31, max_model_len 32: plain decoding's text, the KV beside it untouched."""
     rig = make_rig(SHORT)
     prompt = prompt_of(length, length)
     proposers: dict[str, Proposer | Callable[[GraphSet], Proposer]] = {
@@ -178,7 +178,7 @@ def test_a_text_ends_at_max_model_len_and_writes_nothing_past_it(length: int, dr
 
 @pytest.mark.parametrize("long_draft", ["oracle", "eagle"])
 def test_one_request_near_the_limit_does_not_stop_the_others_speculation(long_draft: str) -> None:
-    """E7 (vLLM's gate is over the whole batch): lengths 10 and 60 of 64. The long one runs out of room while the short one goes on with K drafts."""
+    """E7 (vLLM's gate is the whole batch's): of 64 one has 10, one 60. That runs out of room, the other has K."""
     short = Request("short", prompt_of(10, 1), max_tokens=24)
     long = Request("long", prompt_of(60, 2), max_tokens=24)
     rig = make_rig(Shape(prefill_tokens=(64,)))

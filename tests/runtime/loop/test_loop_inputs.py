@@ -67,7 +67,7 @@ class Inspector:
             width = len(table[r])
             assert table[r] == (own[:width] + [0] * (width - len(own)))[:width]
             real = [row for row in rows if row[2] // BLOCK in own]
-            # L3 (sglang#22958): what is no row of the request is padding, and padding is token 0, position 0, the null slot
+            # L3 (sglang#22958): what is no row of the request is padding: token 0, position 0, the null slot
             assert all(row == (0, 0, 0) for row in rows[len(real) :])
             assert rows[: len(real)] == real
             for offset, (_, position, slot) in enumerate(real):

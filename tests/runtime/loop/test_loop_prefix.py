@@ -242,7 +242,7 @@ def test_a_hit_saves_the_passes_over_what_it_found() -> None:
 @pytest.mark.parametrize("mode", ["exact", "full"])
 @pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
 def test_a_turn_behind_a_stop_inside_an_accepted_run(fused: bool, mode: PrefixCaching) -> None:
-    """G7 (onnxruntime-genai#2528): tokens behind the stop were verified and dropped; the next turn sees none of them."""
+    """G7 (onnxruntime-genai#2528): tokens behind the stop were verified and dropped; the next turn sees none."""
     rig = make_rig(replace(CHUNKED, draft_fused=fused))
     prompt = prompt_of(9, 4)
     text = rig.plain(prompt, 16)

@@ -125,7 +125,8 @@ def test_the_report_of_a_run() -> None:
     assert isinstance(report["host_share"], float)
     assert 0 < report["host_share"] < 1
     assert report["spec_decode"] == SpecDecodeStats(1, 3, 3, [1, 1, 1]).to_json()
-    # L14 (openvino.genai#3394). A Python process with torch holds more than 50 MB and less than 50 GB: bytes, not kilobytes
+    # L14 (openvino.genai#3394)
+    # A Python process with torch holds more than 50 MB and less than 50 GB: bytes, not kilobytes
     assert isinstance(report["peak_memory_bytes"], int)
     assert 50e6 < report["peak_memory_bytes"] < 50e9
 
