@@ -14,7 +14,6 @@ from tests.runtime.loop.invariants import Stepper, check_blocks
 from tests.runtime.loop.kv import TOLERANCE, kv_rows, same_bits, worst_draft_row
 from tests.runtime.loop.rig import K, Rig, Shape, Watch, make_rig, oracle, prompt_of, text_of
 
-# The target agrees with some of the draft's proposals on this seed
 SHAPE = Shape(prefill_tokens=(8,), seed=25, layers=4)
 
 
