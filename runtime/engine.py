@@ -108,13 +108,16 @@ class Engine:
             tokenizer: the bundle's, for stop strings.
             rejection: how drafts of sampled requests are rejected, see `runtime.sampling.sampler`; default coupled.
             prefix_caching: see `runtime.prefix`.
-            schedule: K by the number of requests; by default the same for all.
+            schedule: K by the number of requests; by default the bundle's own, and the same for all where it has none
+                or num_speculative_tokens is given.
 
         Raises:
             UsageError: num_speculative_tokens is not in 1..K, or the bundle cannot reject as asked.
             IntegrityError, HostError: as `open_bundle` and the backends do.
         """
         k = drafts_per_step(bundle.manifest, num_speculative_tokens)
+        if schedule is None and num_speculative_tokens is None:
+            schedule = bundle.manifest.speculation.schedule
         if rejection == "standard" and bundle.manifest.sampling == "random":
             raise UsageError(
                 f"{bundle.manifest.name} cannot reject in the standard way",

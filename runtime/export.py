@@ -15,6 +15,7 @@ import click
 
 from runtime.bundle.manifest import Manifest
 from runtime.bundle.open import read_manifest
+from runtime.bundle.schedule import KEY
 
 # vLLM Neuron: buckets of decode contexts ascend in multiples of this, below max_model_len
 CONTEXT_STEP = 128
@@ -85,6 +86,8 @@ def vllm_arguments(manifest: Manifest) -> tuple[dict[str, Any], list[str]]:
             "num_speculative_tokens": manifest.speculation.num_speculative_tokens,
         },
     }
+    if manifest.speculation.schedule is not None:
+        arguments["speculative_config"][KEY] = manifest.speculation.schedule.to_json()
     if neuron:
         arguments["additional_config"] = {"neuron_config": neuron}
     return arguments, notes

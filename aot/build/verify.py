@@ -53,6 +53,8 @@ def verify(
         across = " and ".join(exactness.bitwise_across) or "no bucket axis"
         some = f", and at {len(widths)} context widths" if widths else ""
         say(f"Verify rows keep every bit in any row; across {across} too{some}")
+        if bits.fewer and "drafts" not in axes:
+            say("Passes of fewer rows change bits, so none will run: a smaller K leaves out the draft's passes alone")
         passed = check_scripted(open_bundle(staging, verify=False))
         exactness = dataclasses.replace(exactness, scripted_patterns=passed)
         manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=exactness))

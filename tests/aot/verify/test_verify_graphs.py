@@ -13,6 +13,7 @@ from aot.verify.eager import EagerBackend
 from aot.verify.graphs import TOLERANCE, check_graph, integer_inputs
 from runtime.backends import Run
 from runtime.bundle.manifest import Graph, KVCache, Unit
+from runtime.schedule import KSchedule
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 LIMIT = TOLERANCE["float32"]
@@ -37,14 +38,15 @@ def graph_named(rig: Rig, name: str) -> Graph:
     return next(graph for graph in rig.manifest.graphs if graph.name == name)
 
 
-EVERY = [graph.name for graph in make_rig(Shape(exact_greedy=False)).manifest.graphs]
+SHAPE = Shape(exact_greedy=False, schedule=KSchedule.of([[1, 1, 3], [2, 3, 1], [4, 4, 0]]))
+EVERY = [graph.name for graph in make_rig(SHAPE).manifest.graphs]
 FUSED = Shape(draft_fused=True)
 FUSED_DRAFTS = [graph.name for graph in make_rig(FUSED).manifest.graphs if graph.kind.startswith("draft")]
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_right_graph_has_no_error(name: str) -> None:
-    rig = make_rig(Shape(exact_greedy=False))
+    rig = make_rig(SHAPE)
     check, relative = check_graph(graph_named(rig, name), rig.manifest, rig.backend, rig.backend)
     assert (check.max_abs_error, check.tokens_equal, relative) == (0.0, True, 0.0)
     assert check.reference == "eager PyTorch"
@@ -177,7 +179,7 @@ def test_another_token_at_a_near_tie_is_no_error() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_inputs_are_those_that_the_loop_could_give(name: str) -> None:
-    rig = make_rig(Shape(exact_greedy=False))
+    rig = make_rig(SHAPE)
     graph = graph_named(rig, name)
     inputs = integer_inputs(graph, rig.manifest, torch.Generator().manual_seed(1))
     each = graph.rows // graph.requests

@@ -13,6 +13,7 @@ from aot.verify.scripted import check_scripted, patterns
 from runtime.backends import Backend, Run
 from runtime.bundle.errors import CompileError
 from runtime.bundle.manifest import KVCache, Unit
+from runtime.schedule import KSchedule
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 
@@ -107,6 +108,29 @@ def test_a_fault_of_a_batch_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 def test_other_shapes_pass_too(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = make_rig(shape)
     assert run_check(rig, rig.backend, monkeypatch) == len(patterns(shape.k))
+
+
+SCHEDULED = Shape(schedule=KSchedule.of([[1, 2, 3], [3, 4, 1]]), bitwise_across=("requests", "context", "drafts"))
+
+
+def test_patterns_also_run_under_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among four requests that end in turn there are passes of 1+1 rows and, later, of 1+3."""
+    rig = make_rig(SCHEDULED)
+    opened: list[str] = []
+
+    class Noting(Broken):
+        def change(self, run: Run, inputs: Sequence[Tensor]) -> list[Tensor]:
+            opened.append(f"{inputs[2].numel()}x{inputs[1].numel() // inputs[2].numel()}")
+            return run(inputs)
+
+    assert run_check(rig, Noting(rig.backend, "target_verify_head"), monkeypatch) == len(patterns(3))
+    assert {"1x4", "4x4", "4x2"} <= set(opened)
+
+
+def test_a_fault_of_the_shorter_passes_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = make_rig(SCHEDULED)
+    with pytest.raises(CompileError, match="change the text"):
+        run_check(rig, AcceptsEverything(rig.backend, "target_verify_head.r4x2"), monkeypatch)
 
 
 def test_a_head_that_accepts_nothing_is_no_change_of_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from runtime.bundle.manifest import Buckets, Manifest, Model, TensorSpec
 from runtime.cli import main
 from runtime.export import command_line, vllm_arguments
-from tests.runtime.loop.rig import make_rig
+from tests.runtime.loop.rig import Shape, make_rig
 
 
 def manifest(**changes: object) -> Manifest:
@@ -48,6 +48,14 @@ def test_the_arguments_are_the_bundle_s() -> None:
     }
 
 
+def test_a_schedule_goes_along() -> None:
+    speculation = dataclasses.replace(
+        make_rig().manifest.speculation, num_speculative_tokens_per_batch_size=((1, 2, 3), (3, 4, 1))
+    )
+    arguments, _ = vllm_arguments(manifest(speculation=speculation))
+    assert arguments["speculative_config"]["num_speculative_tokens_per_batch_size"] == [[1, 2, 3], [3, 4, 1]]
+
+
 def test_the_command_line_reads_back() -> None:
     arguments, _ = vllm_arguments(manifest())
     words = shlex.split(command_line(arguments))
@@ -64,6 +72,13 @@ def test_graphs_with_logits_ask_for_no_sampling_on_the_device() -> None:
     with_logits = dataclasses.replace(graph, outputs=(*graph.outputs, TensorSpec("logits", "float32", (1, 4))))
     arguments, _ = vllm_arguments(dataclasses.replace(toy, graphs=(with_logits, *toy.graphs[1:])))
     assert "on_device_sampling_config" not in arguments["additional_config"]["neuron_config"]
+
+
+def test_graphs_that_draw_tokens_ask_for_more_than_greedy_sampling() -> None:
+    toy = manifest()
+    sampled = dataclasses.replace(toy, graphs=make_rig(Shape(sampled=True)).manifest.graphs)
+    arguments, _ = vllm_arguments(sampled)
+    assert arguments["additional_config"]["neuron_config"]["on_device_sampling_config"] == {"all_greedy": False}
 
 
 @pytest.mark.parametrize(

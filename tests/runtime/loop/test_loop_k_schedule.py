@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from runtime.bundle.manifest import Axis, Graph
-from runtime.engine import Engine
+from runtime.engine import WATCHED_DRAFTS, Engine
 from runtime.fused import draft_proposer
 from runtime.proposer import NoProposer
 from runtime.request import Request, RequestOutput
@@ -100,6 +100,29 @@ def test_the_drafts_initial_pass_runs_without_drafts_to_make() -> None:
     assert engine.totals.num_drafts == 0
 
 
+def test_a_bundle_s_own_schedule_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = make_rig(EXACT)
+    monkeypatch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: rig.backend)
+
+    def most_drafts(engine: Engine) -> int:
+        most: list[int] = []
+
+        def look(spec: Graph, inputs: Mapping[str, Tensor]) -> None:
+            if spec.kind == "target_verify":
+                most.append(int(inputs["num_draft_tokens"].max()))
+
+        observe(engine, look)
+        for output in engine.generate([replace(request, max_tokens=20) for request in REQUESTS[:2]]):
+            assert list(output.token_ids) == rig.plain(output.prompt_token_ids, 20)
+        return max(most)
+
+    other = replace(rig.manifest.speculation, num_speculative_tokens_per_batch_size=((1, 6, 1),))
+    bundle = replace(rig.bundle, manifest=replace(rig.manifest, speculation=other))
+    assert most_drafts(Engine.load(bundle)) == 1
+    assert most_drafts(Engine.load(bundle, num_speculative_tokens=2)) == 2
+    assert most_drafts(Engine.load(bundle, schedule=KSchedule.constant(3))) == 3
+
+
 def test_plain_decoding_may_take_the_shortest_passes() -> None:
     rig = make_rig(EXACT)
     graphs = rig.graphs()
@@ -128,6 +151,20 @@ def test_a_near_tie_bundle_takes_shorter_passes_without_a_proof() -> None:
         assert list(output.token_ids) == rig.plain(request.prompt_token_ids, request.max_tokens)
     assert ("target_verify", 2) in seen
     assert ("target_decode", 1) in seen or ("target_verify", 1) in seen
+
+
+def test_a_draft_that_is_never_right_is_told_once_under_a_schedule_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A1 (vllm#50170). K goes from 1 to 0 to 3 and back; the likeliest cause is named."""
+    rig = make_rig(EXACT)
+    requests = [Request(str(i), prompt_of(4, i), max_tokens=50) for i in range(8)]
+    texts = {request.request_id: text_of(rig, request) for request in requests}
+    engine = Engine(rig.graphs(), oracle(texts, (0,)), schedule=KSchedule.of([[1, 1, 1], [2, 3, 0], [4, 6, 3]]))
+    with caplog.at_level("WARNING", logger="eagle3"):
+        for group in (requests[:6], requests[6:7], requests[7:], requests[:4]):
+            engine.generate(group)
+    assert engine.totals.num_drafts > 1.2 * WATCHED_DRAFTS
+    (record,) = caplog.records
+    assert "likeliest cause is a draft that reads other auxiliary layers" in record.getMessage()
 
 
 @settings(max_examples=10, deadline=None)

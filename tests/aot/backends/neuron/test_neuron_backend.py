@@ -21,6 +21,7 @@ from aot.graphs.table import graph_table
 from runtime.bundle.errors import CompileError, ErrorGroup
 from runtime.bundle.manifest import TensorSpec
 from runtime.bundle.record import from_json, to_json
+from runtime.schedule import KSchedule
 from tests.aot.backends.neuron.jax_modules import raw
 from tests.runtime.loop.rig import Shape, make_rig
 
@@ -129,6 +130,21 @@ def test_every_graph_has_the_same_one_with_few_layers_beside_it() -> None:
     whole, check = spec(SIZES), spec(SIZES).check
     assert check is not None
     assert (len(whole.pools), len(check.pools)) == (2 * 5, 2 * 3)
+
+
+def test_each_number_of_drafts_of_a_schedule_is_a_unit_of_its_own() -> None:
+    sizes = make_rig(dataclasses.replace(SHAPE, schedule=KSchedule.of([[1, 2, 1], [3, 4, 0]]))).geometry
+    units = {unit.name: unit for unit in backend(sizes).units(sizes, graph_table(sizes))}
+    plain = {unit.name: unit for unit in backend(SIZES).units(SIZES, graph_table(SIZES))}
+    fewer = {f"{kind}.r4.k{k}.c64" for kind in ("target_verify", "draft_initial") for k in (0, 1)}
+    assert units.keys() - plain.keys() == fewer
+    assert {name: units[name] for name in plain} == plain
+    shapes = {name: next(v.shape for v in units[name].inputs if v.name == "tokens") for name in fewer}
+    assert shapes == {name: (4 * (1 + int(name.split(".k")[1][0])),) for name in fewer}
+    for name in fewer:
+        check = units[name].check
+        assert check is not None
+        assert check.inputs == units[name].inputs
 
 
 def test_a_unit_crosses_a_process_border_as_json() -> None:
