@@ -53,6 +53,7 @@ def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPat
 
 @given(made=st.dictionaries(st.text(max_size=8), st.text(max_size=8), min_size=1, max_size=5), data=st.data())
 def test_a_key_depends_on_every_factor_and_on_no_order(made: dict[str, str], data: st.DataObject) -> None:
+    """L1 (vllm#53366), L2 (speculators#166): shapes, program, flags, compiler and machine are all in it."""
     backwards = dict(reversed(made.items()))
     assert key_of(backwards) == key_of(made)
     assert len(key_of(made)) == 64

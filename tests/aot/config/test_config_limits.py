@@ -61,6 +61,7 @@ RULES = [
         "set buckets.prefill_tokens: [128, 2048]",
     ),
     (
+        # E8 (vllm#50708)
         {"buckets": {"prefill_tokens": [8]}},
         "buckets.prefill_tokens is too small for max_num_seqs * "
         "(1 + speculative_config.num_speculative_tokens): "

@@ -98,7 +98,7 @@ def test_a_fused_draft_has_one_graph_in_place_of_its_passes(k: int) -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_rows_are_requests_times_one_and_k(k: int) -> None:
-    """L5: buckets are in requests, so no number of rows can leave half a request."""
+    """L5 (vllm-ascend#14714): buckets are in requests, so no number of rows can leave half a request."""
     for graph in make_rig(Shape(k=k)).table.graphs:
         if graph.kind in ("target_verify", "draft_initial"):
             assert graph.rows == graph.requests * (1 + k)

@@ -135,7 +135,7 @@ def test_a_decode_pass_gives_the_dense_models_row() -> None:
 
 
 def test_what_padding_rows_hold_changes_no_other_row() -> None:
-    """L6: other ids and positions in the padding rows, the same bits in the rest."""
+    """L6 (sglang#35588): other ids and positions in the padding rows, the same bits in the rest."""
     rig = make_rig(SHAPE)
     outputs = []
     for noise in (0, 33):

@@ -25,7 +25,7 @@ def expected(rig: Rig, requests: list[Request]) -> list[list[int]]:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::5], ids=str)
 def test_every_request_equals_itself_alone(order: tuple[int, ...]) -> None:
-    """L9, G8: text, and acceptance as well, in every order of arrival."""
+    """L9 (TensorRT-LLM#9208), G8 (vllm#53436): text, and acceptance as well, in every order of arrival."""
     rig = make_rig(Shape(seed=25))
     requests = four()
     batch = [requests[i] for i in order]
@@ -142,12 +142,26 @@ def test_pinned_buckets_keep_the_text(bitwise: tuple[str, ...]) -> None:
 
 
 def test_the_same_engine_gives_the_same_text_three_times() -> None:
-    """G8."""
+    """G8 (vllm#53436)."""
     rig = make_rig(Shape(seed=25))
     engine = rig.engine()
     runs = [[output.token_ids for output in engine.generate(four())] for _ in range(3)]
     assert runs[0] == runs[1] == runs[2]
     assert engine.blocks.num_free == engine.blocks.num_blocks - 1
+
+
+def test_the_largest_prefill_runs_after_steps_of_decoding() -> None:
+    """L11 (TensorRT-LLM#15708): no buffer has the size of the passes that came first."""
+    rig = make_rig(Shape(prefill_tokens=(4, 32), seed=25))
+    engine = rig.engine()
+    engine.add_request(Request("first", prompt_of(3, 1), max_tokens=30))
+    for _ in range(5):
+        engine.step()
+    engine.add_request(Request("second", prompt_of(32, 2), max_tokens=12))
+    while engine.has_unfinished():
+        engine.step()
+    texts = {output.request_id: list(output.token_ids) for output in engine.take_finished()}
+    assert texts == {"first": rig.plain(prompt_of(3, 1), 30), "second": rig.plain(prompt_of(32, 2), 12)}
 
 
 def test_plain_and_speculative_requests_run_the_same_target_graphs() -> None:

@@ -17,7 +17,7 @@ from tests.runtime.loop.rig import K, Shape, Watch, make_rig, observe, prompt_of
 
 @pytest.mark.parametrize("pattern", [(0,), (1,), (2,), (3,), (0, 3), (3, 0, 2, 1)], ids=str)
 def test_draft_kv_is_that_of_true_features_after_every_step(pattern: tuple[int, ...]) -> None:
-    """D1: whatever was accepted, rows 0..L-2 equal one fresh draft pass over the committed text."""
+    """D1 (vllm#14649): whatever was accepted, rows 0..L-2 equal one fresh draft pass over the committed text."""
     rig = make_rig()
     requests = [Request(str(i), prompt_of(5 + 2 * i, i), max_tokens=16) for i in range(3)]
     texts = {request.request_id: text_of(rig, request) for request in requests}
@@ -59,7 +59,7 @@ def test_accepted_proposals_of_the_real_draft_are_followed_by_the_chain_too() ->
 
 
 def test_the_rows_of_a_prompt_of_four() -> None:
-    """D2: prompt [5, 6, 7, 8] and first token t: ids [6, 7, 8, t] at positions 0..3 with features 0..3."""
+    """D2 (vllm#6830): prompt [5, 6, 7, 8] and first token t: ids [6, 7, 8, t] at positions 0..3 with features 0..3."""
     rig = make_rig()
     prompt = (5, 6, 7, 8)
     (first,) = rig.plain(prompt, 1)
@@ -82,7 +82,7 @@ def test_the_rows_of_a_prompt_of_four() -> None:
 
 @pytest.mark.parametrize("chunks", [(8,), (5,), (5, 8), (2,), (12,)], ids=str)
 def test_a_prompt_in_chunks_leaves_the_kv_and_drafts_of_a_whole_one(chunks: tuple[int, ...]) -> None:
-    """D6: prompt of 13 in chunks; the draft's last row of a chunk takes the prompt's next token, not a sampled one."""
+    """D6 (sglang#26329): the draft's last row of a chunk takes the prompt's next token, not a sampled one."""
     rig = make_rig(Shape(prefill_tokens=chunks))
     prompt = prompt_of(13, 3)
     watch = Watch()
@@ -102,7 +102,7 @@ def test_a_prompt_in_chunks_leaves_the_kv_and_drafts_of_a_whole_one(chunks: tupl
 
 
 def test_a_chunk_that_is_not_the_last_fills_draft_kv_and_proposes_nothing() -> None:
-    """D7: chunks 8 and 5 run the draft's prefill twice and its recurrent passes once, for the last chunk."""
+    """D7 (vllm-rbln#554): chunks 8 and 5 run the draft's prefill twice, its recurrent passes for the last alone."""
     rig = make_rig(Shape(prefill_tokens=(5, 8)))
     engine, ran = rig.engine(), []
     prompt = prompt_of(13, 3)

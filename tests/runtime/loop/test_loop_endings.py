@@ -46,7 +46,7 @@ def distinct_start(rig: Rig) -> tuple[tuple[int, ...], list[int]]:
 @pytest.mark.parametrize("max_tokens", range(1, 10))
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_max_tokens_is_exact(max_tokens: int, pattern: tuple[int, ...]) -> None:
-    """I7: neither an accepted run nor its bonus token goes past it."""
+    """I7 (EAGLE's own eagenerate): neither an accepted run nor its bonus token goes past it."""
     rig = make_rig()
     request = Request("a", prompt_of(7), max_tokens=max_tokens)
     (output,) = rig.generate(request, proposer=oracle({"a": text_of(rig, request)}, pattern))
@@ -55,7 +55,7 @@ def test_max_tokens_is_exact(max_tokens: int, pattern: tuple[int, ...]) -> None:
 
 
 def test_one_token_asks_the_draft_for_nothing() -> None:
-    """E9: max_tokens=1 is one target prefill, chunks included."""
+    """E9 (local-inference-lab/vllm#439): max_tokens=1 is one target prefill, chunks included."""
     rig = make_rig(Shape(prefill_tokens=(5,)))
     engine, ran = rig.engine(), []
     observe(engine, lambda spec, inputs: ran.append(spec.kind))
@@ -79,7 +79,7 @@ def test_two_tokens_leave_no_room_for_a_draft() -> None:
 @pytest.mark.parametrize("index", range(9))
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_an_end_of_sequence_ends_the_text_wherever_it_stands(index: int, pattern: tuple[int, ...]) -> None:
-    """I1: as the first token, inside an accepted run, as its bonus token: nothing behind it comes out."""
+    """I1 (transformers#47912): first token, inside an accepted run, its bonus token: nothing behind it comes out."""
     rig = make_rig()
     prompt, text = distinct_start(rig)
     stopping = with_eos(rig, text[index])
@@ -105,7 +105,7 @@ def test_an_end_of_sequence_as_the_last_allowed_token_is_a_stop() -> None:
 
 
 def test_a_draft_that_proposes_the_end_ends_nothing() -> None:
-    """I4: the target rejects the end-of-sequence id that the draft proposed in every row."""
+    """I4 (openvino.genai#3293): the target rejects the end-of-sequence id that the draft proposed in every row."""
     rig = make_rig()
     prompt, text = distinct_start(rig)
     unused = next(token for token in range(VOCAB) if token not in text)
@@ -123,7 +123,7 @@ def test_a_draft_that_proposes_the_end_ends_nothing() -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_ignore_eos_goes_on(pattern: tuple[int, ...]) -> None:
-    """I5: an end-of-sequence id at index 2, and eight tokens wanted."""
+    """I5 (openvino.genai#3396): an end-of-sequence id at index 2, and eight tokens wanted."""
     rig = make_rig()
     prompt, text = distinct_start(rig)
     request = Request("a", prompt, max_tokens=8, ignore_eos=True)
@@ -153,7 +153,7 @@ SHORT = Shape(max_model_len=32, context_tokens=(16, 32), prefill_tokens=(32,), k
 @pytest.mark.parametrize("length", range(26, 32))
 @pytest.mark.parametrize("draft", ["oracle", "eagle", "none"])
 def test_a_text_ends_at_max_model_len_and_writes_nothing_past_it(length: int, draft: str) -> None:
-    """E2: prompts of 26..31 with max_model_len 32: the text is plain decoding's, the KV beside it stays untouched."""
+    """E2 (vllm#22935): prompts of 26..31, max_model_len 32: plain decoding's text, the KV beside it untouched."""
     rig = make_rig(SHORT)
     prompt = prompt_of(length, length)
     proposers: dict[str, Proposer | Callable[[GraphSet], Proposer]] = {
@@ -178,7 +178,7 @@ def test_a_text_ends_at_max_model_len_and_writes_nothing_past_it(length: int, dr
 
 @pytest.mark.parametrize("long_draft", ["oracle", "eagle"])
 def test_one_request_near_the_limit_does_not_stop_the_others_speculation(long_draft: str) -> None:
-    """E7: lengths 10 and 60 of 64. The long one runs out of room while the short one goes on with K drafts."""
+    """E7 (vLLM's gate is the whole batch's): of 64 one has 10, one 60. That runs out of room, the other has K."""
     short = Request("short", prompt_of(10, 1), max_tokens=24)
     long = Request("long", prompt_of(60, 2), max_tokens=24)
     rig = make_rig(Shape(prefill_tokens=(64,)))

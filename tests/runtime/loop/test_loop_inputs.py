@@ -12,6 +12,7 @@ from torch import Tensor
 from runtime.batch import Bucket, pad_rows
 from runtime.bundle.manifest import Graph
 from runtime.engine import Engine
+from runtime.prefix import PrefixCaching
 from runtime.request import Request
 from runtime.sequence import Sequence
 from tests.runtime.loop.rig import (
@@ -42,7 +43,7 @@ class Inspector:
             fixed = [n for n, dim in zip(inputs[value.name].shape, value.shape, strict=True) if dim == n]
             assert len(fixed) == sum(not isinstance(dim, str) for dim in value.shape), (spec.name, value)
             assert str(inputs[value.name].dtype) == f"torch.{value.dtype}"
-        # K3: no id below 0, none at or above the vocabulary, padding included
+        # K3 (vllm#37629): no id below 0, none at or above the vocabulary, padding included
         assert inputs["tokens"].min() >= 0
         assert inputs["tokens"].max() < VOCAB
         prefilling = [sequence for sequence in self.engine.running if sequence.prefilling]
@@ -66,7 +67,7 @@ class Inspector:
             width = len(table[r])
             assert table[r] == (own[:width] + [0] * (width - len(own)))[:width]
             real = [row for row in rows if row[2] // BLOCK in own]
-            # L3: what is no row of the request is padding, and padding is token 0, position 0, the null slot
+            # L3 (sglang#22958): what is no row of the request is padding: token 0, position 0, the null slot
             assert all(row == (0, 0, 0) for row in rows[len(real) :])
             assert rows[: len(real)] == real
             for offset, (_, position, slot) in enumerate(real):
@@ -103,7 +104,7 @@ def test_every_input_of_every_graph_is_sound(pattern: tuple[int, ...], sizes: tu
 
 
 def test_a_batch_that_shrinks_in_a_pinned_bucket_leaves_no_stale_rows() -> None:
-    """L3: bucket 4 with four requests, then with one; the others' places hold padding again."""
+    """L3 (sglang#22958): bucket 4 with four requests, then with one; the others' places hold padding again."""
     rig = make_rig(Shape(num_seqs=(4,)))
     requests = [Request(str(i), prompt_of(6, i), max_tokens=30 if i == 0 else 12) for i in range(4)]
     engine = rig.engine()
@@ -161,3 +162,25 @@ def test_the_padded_rows_of_two_requests_in_a_bucket_of_three() -> None:
         "block_table": [[5, 9], [2, 0], [0, 0]],
     }
     assert {tensor.dtype for tensor in inputs.values()} == {torch.int32}
+
+
+@pytest.mark.parametrize("caching", ["exact", "off"])
+def test_inputs_are_sound_where_requests_are_stopped_and_run_again(caching: PrefixCaching) -> None:
+    """L3 (sglang#22958), K3 (vllm#37629): rows of known tokens beside drafts, places that change hands, a canary."""
+    rig = make_rig(Shape(prefill_tokens=(5, 8), kv_blocks=40, layers=4, seed=25))
+    requests = [Request(str(i), prompt_of(5 + 4 * i, i), max_tokens=20) for i in range(4)]
+    texts = {request.request_id: text_of(rig, request) for request in requests}
+    engine = rig.engine(Watch().over(texts, (1, 3, 0)), prefix_caching=caching)
+    # The scheduler has a third of the pool; what lies behind is the canary
+    engine.blocks.allocate(39 - 14)
+    free = set(engine.blocks._free)
+    for pool in engine.graphs.pools.values():
+        pool.fill_(-3.25)
+    observe(engine, Inspector(engine))
+    for request, output in zip(requests, engine.generate(requests), strict=True):
+        assert list(output.token_ids) == rig.plain(request.prompt_token_ids, 20)
+    assert engine.num_preemptions > 0
+    others = sorted(set(range(1, 40)) - free)
+    assert len(others) == 25
+    for name, pool in engine.graphs.pools.items():
+        assert torch.equal(pool[others], torch.full_like(pool[others], -3.25)), name

@@ -70,6 +70,7 @@ def test_near_tie_opens_target_decode(speculation: bool, monkeypatch: pytest.Mon
 
 
 def test_the_pool_is_as_large_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L12 (vllm#34671): the manifest's size, or the caller's, for blocks and pools alike."""
     assert load(monkeypatch, Shape()).blocks.num_blocks == 65
     engine = load(monkeypatch, Shape(), kv_blocks=11)
     assert engine.blocks.num_blocks == 11
@@ -80,6 +81,7 @@ def test_the_pool_is_as_large_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_each_layer_has_a_pool_of_keys_and_one_of_values() -> None:
+    """K6 (LMCache#1153): the draft's layer is one of them, with heads of its own size."""
     rig = make_rig(Shape(draft_head_dim=16))
     pools = allocate_pools(rig.manifest.kv_cache, 5)
     assert list(pools) == [f"kv.{layer}.{half}" for layer in range(9) for half in "kv"]

@@ -14,10 +14,12 @@ def refused(engine: Engine, request: Request) -> UsageError:
     with pytest.raises(UsageError) as caught:
         engine.add_request(request)
     assert not engine.has_unfinished()
+    assert not any(graph.runs for graph in engine.graphs.loaded.values())
     return caught.value
 
 
 def test_a_prompt_of_max_model_len_is_refused() -> None:
+    """L17 (vllm-ascend#2979): in words, before any graph runs."""
     error = refused(make_rig().engine(), Request("long", prompt_of(MAX_LEN)))
     assert error.sentence() == (
         "Request long cannot run: expected a prompt of at most 63 tokens (max_model_len - 1), found 64."

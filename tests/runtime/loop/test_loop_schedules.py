@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from runtime.bundle.schedule import KSchedule
 from runtime.fused import draft_proposer
 from runtime.prefix import PrefixCaching
 from runtime.request import Request
+from runtime.schedule import KSchedule
 from tests.runtime.loop.invariants import Stepper, check_blocks
 from tests.runtime.loop.rig import Rig, Shape, Watch, make_rig, oracle, prompt_of, with_eos
 
@@ -76,7 +76,7 @@ def alone(rig: Rig, request: Request) -> list[int]:
     return text[: stop + 1]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     arrivals=st.lists(ARRIVALS, min_size=1, max_size=6),
     pattern=st.lists(st.integers(0, 3), min_size=1, max_size=4),

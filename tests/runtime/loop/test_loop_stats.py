@@ -14,7 +14,7 @@ ACCEPTED = (3, 0, 2)
 
 
 def test_counts_of_a_known_run() -> None:
-    """N1: the bonus or corrected token is not an accepted draft, a pass without drafts is no draft."""
+    """N1 (sglang#11144): the bonus or corrected token is not an accepted draft, a pass without drafts is no draft."""
     rig = make_rig()
     request = Request("a", prompt_of(7), max_tokens=10)
     engine = rig.engine(oracle({"a": text_of(rig, request)}, ACCEPTED))
@@ -33,7 +33,7 @@ def test_counts_of_a_known_run() -> None:
 
 
 def test_both_acceptances_per_position_follow_from_the_counts() -> None:
-    """N3: unconditional 2/3, 2/3, 1/3; given that all before it were accepted 2/3, 1, 1/2."""
+    """N3 (EAGLE#132): unconditional 2/3, 2/3, 1/3; given that all before it were accepted 2/3, 1, 1/2."""
     stats = SpecDecodeStats()
     for accepted in ACCEPTED:
         stats.observe(3, accepted)
@@ -125,6 +125,7 @@ def test_the_report_of_a_run() -> None:
     assert isinstance(report["host_share"], float)
     assert 0 < report["host_share"] < 1
     assert report["spec_decode"] == SpecDecodeStats(1, 3, 3, [1, 1, 1]).to_json()
+    # L14 (openvino.genai#3394)
     # A Python process with torch holds more than 50 MB and less than 50 GB: bytes, not kilobytes
     assert isinstance(report["peak_memory_bytes"], int)
     assert 50e6 < report["peak_memory_bytes"] < 50e9

@@ -32,6 +32,7 @@ def test_plain_decoding_is_the_references(length: int) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_every_accept_pattern_keeps_the_text(pattern: tuple[int, ...]) -> None:
+    """G5 (EAGLE#50, TensorRT-LLM#5791)."""
     rig = make_rig()
     request = Request("a", prompt_of(7), max_tokens=21)
     texts = {"a": text_of(rig, request)}
@@ -69,7 +70,7 @@ def test_a_draft_that_is_always_right_needs_a_quarter_of_the_passes() -> None:
 
 @pytest.mark.parametrize("counts", [(3, 0, 2, 1), (0, 0, 0, 0), (1, 3, 3, 0), (2, 2, 0, 3)], ids=str)
 def test_requests_may_hold_different_numbers_of_drafts(counts: tuple[int, ...]) -> None:
-    """E5: a batch whose requests propose 3, 0, 2 and 1 tokens, every one right."""
+    """E5 (vllm-gaudi#593): a batch whose requests propose 3, 0, 2 and 1 tokens, every one right."""
     rig = make_rig()
     requests = [Request(str(i), prompt_of(5 + i, i), max_tokens=14) for i in range(4)]
     texts = {request.request_id: text_of(rig, request) for request in requests}
@@ -88,6 +89,7 @@ def test_requests_may_hold_different_numbers_of_drafts(counts: tuple[int, ...]) 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 @pytest.mark.parametrize("norm_before_residual", [False, True])
 def test_the_real_draft_keeps_the_text_at_every_k(k: int, norm_before_residual: bool) -> None:
+    """L10 (TensorRT-LLM#10323) for a chain of one."""
     rig = make_rig(Shape(k=k, norm_before_residual=norm_before_residual, seed=25))
     requests = [Request(str(i), prompt_of(9, i), max_tokens=24) for i in range(4)]
     for request, output in zip(requests, rig.generate(*requests), strict=True):

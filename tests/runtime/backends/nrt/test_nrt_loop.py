@@ -97,7 +97,7 @@ def test_speculation_over_the_neuron_backend_is_plain_decoding(engine: Engine) -
 
 
 def test_only_tokens_come_back_to_the_host(engine: Engine, stand_in: StandIn) -> None:
-    """One request alone stays in its bucket, so features and draft states never leave the device."""
+    """L8 (vllm-rbln#945): one request alone stays in its bucket, so features and states never leave the device."""
     engine.add_request(Request("r", tuple(prompt_of(7, 0)), 24))
     while engine.waiting or engine.running:
         before, passes = stand_in.calls("nrt_tensor_read"), stand_in.calls("nrt_execute")
