@@ -74,8 +74,8 @@ def _spare_rows(cells: Sequence[Cell]) -> list[str]:
     if not spare:
         return []
     return [
-        f"K={', '.join(map(str, spare))} ran in passes of more rows than 1+K, for want of graphs with fewer: give the "
-        "schedule to eagle3-build and measure again."
+        f"K={', '.join(map(str, spare))} ran in passes of more rows than 1+K: the bundle has no graphs of fewer that "
+        "keep every bit. eagle3-build tries to make them where it is given the schedule."
     ]
 
 
