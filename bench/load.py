@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, not as a module
@@ -103,8 +104,10 @@ async def load(
         stream: every other request as a stream (True), or none.
     """
     first = Connection(url, api_key)
-    expected = await alone(first, kinds)
-    first.close()
+    try:
+        expected = await alone(first, kinds)
+    finally:
+        first.close()
     result = Load(requests)
     left = iter(range(requests))
 
@@ -134,7 +137,7 @@ def _note(result: Load, number: int, reply: Reply, streams: bool, expected: str)
         # The last part is the end of the stream
         times = reply.times[:-1]
         result.first.append(times[0] - reply.sent)
-        result.between += [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        result.between += [later - earlier for earlier, later in pairwise(times)]
 
 
 def main() -> int:

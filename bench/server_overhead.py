@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script,
 
 from bench.commands import ROOT
 from bench.figures import ratios, spread
-from bench.http_stream import Connection
+from bench.http_stream import Connection, Reply
 from bench.load import PROMPTS, Kind
 from bench.machine import load_average
 from runtime.bundle.threads import bound_spinning
@@ -36,8 +36,8 @@ MOST_OVERHEAD = 0.03
 
 
 @contextmanager
-def server(bundle: Path, arguments: Sequence[str] = ()) -> Iterator[str]:
-    """`eagle3-run serve` in a process of its own; gives its URL."""
+def server(bundle: Path, arguments: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+    """`eagle3-run serve` in a process of its own; gives its URL and its process id."""
     command = [sys.executable, "-m", "runtime.cli", "serve", "--bundle", str(bundle), "--port", "0", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -47,7 +47,7 @@ def server(bundle: Path, arguments: Sequence[str] = ()) -> Iterator[str]:
         for line in process.stderr:
             lines.append(line)
             if found := re.search(r"Serving .* at (http://\S+)\.$", line.strip()):
-                yield found.group(1)
+                yield found.group(1), process.pid
                 return
         raise SystemExit("the server did not start:\n" + "".join(lines))
     finally:
@@ -69,9 +69,13 @@ def through_library(engine: Any, requests: Sequence[Any], concurrency: int) -> t
     return time.perf_counter() - started, tokens
 
 
-async def through_server(url: str, kinds: Sequence[Kind], concurrency: int, stream: bool) -> tuple[float, int]:
-    """The same by as many clients, each of which sends its next request when it has its answer."""
-    left, replies = iter(kinds), []
+async def through_server(url: str, kinds: Sequence[Kind], concurrency: int, stream: bool) -> tuple[float, int, int]:
+    """The same by as many clients, each of which sends its next request when it has its answer.
+
+    Returns seconds, tokens, and how many parts the answers had.
+    """
+    left: Iterator[Kind] = iter(kinds)
+    replies: list[Reply] = []
 
     async def worker(connection: Connection) -> None:
         for kind in left:
@@ -83,13 +87,23 @@ async def through_server(url: str, kinds: Sequence[Kind], concurrency: int, stre
     seconds = time.perf_counter() - started
     for connection in connections:
         connection.close()
-    return seconds, sum(reply.tokens(stream) for reply in replies)
+    return seconds, sum(reply.tokens(stream) for reply in replies), sum(len(reply.parts) for reply in replies)
+
+
+def loop_seconds(process: int) -> float:
+    """CPU seconds of a process's first thread, which is the one that serves; the engine has another one."""
+    fields = Path(f"/proc/{process}/task/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(
     bundle: Path, *, rounds: int, requests: int, concurrency: int, max_tokens: int, stream: bool
 ) -> dict[str, Any]:
-    """Tokens per second of both, in turns; the first round of each warms up."""
+    """Tokens per second of both, in turns; the first round of each warms up.
+
+    loop_cpu_us_per_event is what the serving thread worked for each event sent. It holds on a busy machine too: times
+    the requests that run at once, over the time of a step, it is what the server can cost at most.
+    """
     from runtime.bundle.open import open_bundle
     from runtime.engine import Engine
     from runtime.request import Request
@@ -101,18 +115,22 @@ def measure(
     kinds = [Kind(PROMPTS[number % len(PROMPTS)], max_tokens, ignore_eos=True) for number in range(requests)]
     library: list[float] = []
     served: list[float] = []
-    with server(bundle) as url:
+    events = 0
+    with server(bundle) as (url, process):
         for turn in range(rounds + 1):
+            if turn == 1:
+                events, before = 0, loop_seconds(process)
             asked = [
                 Request(f"{turn}-{number}", tuple(tokenizer.encode(kind.prompt)), max_tokens, True)
                 for number, kind in enumerate(kinds)
             ]
-            for values, (seconds, tokens) in (
-                (library, through_library(engine, asked, concurrency)),
-                (served, asyncio.run(through_server(url, kinds, concurrency, stream))),
-            ):
-                if turn:
-                    values.append(tokens / seconds)
+            seconds, tokens = through_library(engine, asked, concurrency)
+            library.append(tokens / seconds)
+            seconds, tokens, parts = asyncio.run(through_server(url, kinds, concurrency, stream))
+            served.append(tokens / seconds)
+            events += parts
+        spent = loop_seconds(process) - before
+    library, served = library[1:], served[1:]
     engine.close()
     overheads = [ratio - 1 for ratio in ratios(library, served)]
     return {
@@ -120,6 +138,7 @@ def measure(
         "server_tokens_per_s": round(statistics.median(served), 2),
         "overhead": round(statistics.median(overheads), 4),
         "overheads": spread(overheads, 4),
+        "loop_cpu_us_per_event": round(spent / events * 1e6, 1),
         "concurrency": concurrency,
         "rounds": rounds,
         "load_average": load_average(),

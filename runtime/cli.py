@@ -37,7 +37,7 @@ Examples:
   eagle3-run --bundle artifacts/smollm2-135m --prompt "Why is the sky blue?" --stats
   eagle3-run --bundle artifacts/smollm2-135m --raw --prompt "Once upon a time" --max-tokens 40
   eagle3-run --bundle artifacts/smollm2-135m --prompts prompts.jsonl --json > answers.jsonl
-  eagle3-run --bundle artifacts/chat --prompt "Name a colour." --temperature 0.8 --top-p 0.95 --seed 7
+  eagle3-run --bundle artifacts/smollm2-135m --prompt "Name a colour." --temperature 0.8 --top-p 0.95 --seed 7
   eagle3-run --bundle artifacts/smollm2-135m --check
   eagle3-run --bundle artifacts/smollm2-135m-neuron --device sim --prompt "Why is the sky blue?"
   eagle3-run bench --bundle artifacts/smollm2-135m --prompts eval.jsonl

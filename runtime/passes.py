@@ -184,6 +184,7 @@ def sampled_rows(member: Sequence, drafts: Seq[int], first_row: int) -> SampledR
         drafts=drafts,
         first_row=first_row,
         stop_ids=member.stop_token_ids,
+        counts=member.counts,
     )
 
 

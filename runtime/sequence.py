@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from runtime.request import FinishReason, Request, RequestOutput, SpecDecodeStats, Timing
+from runtime.sampling.counts import TokenCounts
 from runtime.sampling.params import TokenLogprobs
 
 
@@ -37,6 +38,7 @@ class Sequence:
         eos_token_ids: those of them that are the model's own.
         watch: for stop strings, where it has any.
         logprobs: one for each generated token, where asked for.
+        counts: of its tokens, for the sampler's penalties.
         block_keys, num_published: keys of its blocks for the prefix cache, and how many of its blocks can be found.
     """
 
@@ -55,6 +57,7 @@ class Sequence:
     watch: StopWatch | None = None
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     stop_reason: int | str | None = None
+    counts: TokenCounts = field(default_factory=TokenCounts)
     block_keys: list[bytes] = field(default_factory=list)
     num_published: int = 0
     num_cached_tokens: int = 0

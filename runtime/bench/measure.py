@@ -83,9 +83,7 @@ def load_engines(bundle: Bundle, counts: Sequence[int], tokenizer: Tokenizer | N
     # Without a prefix cache: prompts of the warm-up run again, and one template begins them all
     engines = {PLAIN: Engine.load(bundle, speculation=False, tokenizer=tokenizer, prefix_caching="off")}
     for count in counts:
-        engines[count] = Engine.load(
-            bundle, num_speculative_tokens=count, tokenizer=tokenizer, prefix_caching="off"
-        )
+        engines[count] = Engine.load(bundle, num_speculative_tokens=count, tokenizer=tokenizer, prefix_caching="off")
     return engines
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 # Values of which only the largest is looked at first
 _GROUP = 64
-# Bands of logits below the largest. One is sorted where top-p ends, those before it are only summed
-_CUTS = tuple(np.float32(cut) for cut in (-4.0, -8.0, -12.0, -np.inf))
-# Fewer values are one band
+# How far below the largest the logits are that are looked at first, and where those do not suffice; then all are
+_CUTS = (np.float32(-4), np.float32(-12))
+# Fewer values are sorted at once
 _FEW = 1024
 
 
@@ -50,21 +50,16 @@ def top_p_ids(logits: NDArray[np.float32], weights: NDArray[np.float32], top_p: 
         weights: exp(logits).
         top_p: in (0, 1).
     """
-    return np.flatnonzero(logits >= _top_p_threshold(logits, top_p * total(weights)))
-
-
-def _top_p_threshold(logits: NDArray[np.float32], goal: float) -> np.float32:
-    """The largest logit such that those of at least its value weigh `goal`."""
-    held, above = 0.0, np.float32(np.inf)
-    for cut in _CUTS if len(logits) > _FEW else _CUTS[-1:]:
-        band = logits[np.flatnonzero((logits >= cut) & (logits < above))]
-        weight = total(np.exp(band))
-        if held + weight >= goal:
+    goal = top_p * total(weights)
+    places = None
+    for cut in _CUTS if len(logits) > _FEW else ():
+        likely = np.flatnonzero(logits >= cut)
+        if total(weights[likely]) >= goal:
+            places, logits = likely, logits[likely]
             break
-        held, above = held + weight, cut
-    ordered = np.sort(band)[::-1]
-    reached = held + np.cumsum(np.exp(ordered), dtype=np.float64)
-    # Rounding may leave the last sum a hair below the goal, or no logit below the last cut
+    ordered = np.sort(logits)[::-1]
+    reached = np.cumsum(np.exp(ordered), dtype=np.float64)
+    # Rounding may leave the last sum a hair below the goal
     last = min(int(np.searchsorted(reached, goal, side="left")), len(ordered) - 1)
-    found: np.float32 = ordered[last] if last >= 0 else above
-    return found
+    kept = np.flatnonzero(logits >= ordered[last])
+    return kept if places is None else places[kept]

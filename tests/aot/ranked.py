@@ -71,7 +71,7 @@ def on_every_rank(rigs: list[Rig], work: Callable[[Rig], Made]) -> list[Made]:
 
 
 @lru_cache(maxsize=4)
-def odd_rig(tied: bool = False, greedy_only: bool = False) -> Rig:
+def odd_rig(tied: bool = False, greedy_only: bool = False, sampled: bool = False, exact_greedy: bool = True) -> Rig:
     """Eight query heads on four KV heads (the draft: two); vocabularies of 61 and 13 and MLPs of 50 and 45 channels.
 
     So with 2, 4 and 8 ranks there are more KV heads than ranks, as many, and fewer, and hardly a size can be divided.
@@ -103,4 +103,5 @@ def odd_rig(tied: bool = False, greedy_only: bool = False) -> Rig:
     )
     weights = attentive(random_target_weights(target, 1, torch.float32))
     drafting = attentive(random_draft_weights(draft, 2, torch.float32))
-    return rig_of_pair(target, weights, draft, drafting, Shape(layers=4, greedy_only=greedy_only))
+    shape = Shape(layers=4, greedy_only=greedy_only, sampled=sampled, exact_greedy=exact_greedy)
+    return rig_of_pair(target, weights, draft, drafting, shape)

@@ -20,6 +20,11 @@ BESIDES = {
     "runtime/bench/plot.py": {"matplotlib"},
     "runtime/tune/plot.py": {"matplotlib"},
     "runtime/backends/sim.py": {"jax", "jaxlib", "ml_dtypes"},
+    # At their top, but imported by eagle3-run serve alone, once its options are read
+    "runtime/serve/app.py": {"anyio", "starlette"},
+    "runtime/serve/metrics.py": {"prometheus_client"},
+    "runtime/serve/respond.py": {"starlette"},
+    "runtime/serve/server.py": {"starlette", "uvicorn"},
 }
 NEVER_IN_RUNTIME = ("torch._inductor", "torch._dynamo", "torch.export", "torch.compile")
 CONTRACT = "runtime.bundle"

@@ -112,6 +112,16 @@ def test_what_is_left_out_follows_from_vllm_s_keys(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "sampling"),
+    [("null", "logits"), ("{}", "random"), ("{all_greedy: false}", "random"), ("{all_greedy: true}", "greedy")],
+)
+def test_who_samples_follows_from_vllm_neuron_s_section(load: Load, section: str, sampling: str) -> None:
+    config = load(f"{GOOD}\nadditional_config: {{neuron_config: {{on_device_sampling_config: {section}}}}}\n")
+    assert config.sampling == sampling
+    assert config.all_greedy == (sampling == "greedy")
+
+
+@pytest.mark.parametrize(
     ("overrides", "prefill_tokens", "num_seqs", "context_tokens"),
     [
         (["max_model_len=64", "max_num_seqs=1"], (64,), (1,), (64,)),

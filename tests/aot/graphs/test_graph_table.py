@@ -181,6 +181,35 @@ def test_greedy_only_graphs_return_no_logits() -> None:
         assert "logits" not in {value.name for value in graph.outputs}
 
 
+def test_sampled_graphs_take_what_is_asked_and_a_uniform_for_each_row() -> None:
+    plain = {graph.name: graph for graph in make_rig(Shape(exact_greedy=False)).table.graphs}
+    rig = make_rig(Shape(exact_greedy=False, sampled=True))
+    assert rig.manifest.sampling == "random"
+    for graph in rig.table.graphs:
+        added = {value.name: (value.dtype, value.shape) for value in graph.inputs}
+        for value in plain[graph.name].inputs:
+            assert added.pop(value.name) == (value.dtype, value.shape)
+        assert graph.outputs == plain[graph.name].outputs
+        each = ("float32", (graph.requests,))
+        rows = 1 if graph.kind == "target_prefill" else graph.rows
+        asked = {
+            "temperature": each,
+            "top_k": ("int32", (graph.requests,)),
+            "top_p": each,
+            "min_p": each,
+            "uniforms": ("float32", (rows,)),
+        }
+        assert added == (asked if graph.kind.startswith("target") else {})
+
+
+@pytest.mark.parametrize(("shape", "sampling"), [(Shape(), "greedy"), (Shape(greedy_only=False), "logits")])
+def test_units_of_other_bundles_know_nothing_of_it(shape: Shape, sampling: str) -> None:
+    """So that their descriptions, and with them their cache keys, stay as they were."""
+    rig = make_rig(shape)
+    assert rig.manifest.sampling == sampling
+    assert not any("sampled" in unit.arguments for unit in rig.table.units)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_every_call_fits_what_it_reads_and_makes(name: str) -> None:
     """Each value a call reads is an input, a pool, or made before, and has the shape that the unit declares."""

@@ -21,6 +21,7 @@ def test_it_loads_with_every_kind_of_field(golden: Manifest) -> None:
     assert prefill.calls[1].inputs == ("hidden.0", "kv.0.k")
     assert prefill.check == Check("eager PyTorch", 0.015625, True)
     assert draft.check is None
+    assert golden.sampling == "greedy"
     assert golden.weights["target.head.lm_head.weight"] == {
         "packed": WeightRef("weights/target.safetensors", "head.packed")
     }

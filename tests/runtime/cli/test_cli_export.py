@@ -12,7 +12,7 @@ import pytest
 from runtime.bundle.manifest import Buckets, Manifest, Model, TensorSpec
 from runtime.cli import main
 from runtime.export import command_line, vllm_arguments
-from tests.runtime.loop.rig import make_rig
+from tests.runtime.loop.rig import Shape, make_rig
 
 
 def manifest(**changes: object) -> Manifest:
@@ -72,6 +72,13 @@ def test_graphs_with_logits_ask_for_no_sampling_on_the_device() -> None:
     with_logits = dataclasses.replace(graph, outputs=(*graph.outputs, TensorSpec("logits", "float32", (1, 4))))
     arguments, _ = vllm_arguments(dataclasses.replace(toy, graphs=(with_logits, *toy.graphs[1:])))
     assert "on_device_sampling_config" not in arguments["additional_config"]["neuron_config"]
+
+
+def test_graphs_that_draw_tokens_ask_for_more_than_greedy_sampling() -> None:
+    toy = manifest()
+    sampled = dataclasses.replace(toy, graphs=make_rig(Shape(sampled=True)).manifest.graphs)
+    arguments, _ = vllm_arguments(sampled)
+    assert arguments["additional_config"]["neuron_config"]["on_device_sampling_config"] == {"all_greedy": False}
 
 
 @pytest.mark.parametrize(

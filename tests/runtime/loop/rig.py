@@ -51,7 +51,6 @@ from runtime.graphs import GraphSet
 from runtime.prefix import PrefixCaching
 from runtime.proposer import NoProposer, Proposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
-from runtime.schedule import KSchedule
 from runtime.sequence import Sequence as Running
 
 K, BLOCK, MAX_LEN, VOCAB = 3, 4, 64, 64

@@ -9,35 +9,10 @@ import torch
 from torch import Tensor
 
 from aot.reference import target_forward
-from runtime.blocks import slot_of
 from runtime.bundle.manifest import Graph
-from runtime.engine import Engine
 from runtime.request import Request
-from tests.runtime.loop.rig import K, Rig, Shape, Watch, make_rig, observe, prompt_of, text_of
-
-# Rounding gives 3e-5 at most; another token or feature changes a row by more than 0.1
-TOLERANCE = 1e-3
-
-
-def worst_draft_row(rig: Rig, engine: Engine) -> float:
-    """The largest difference of any running request's draft KV, as far as it goes, from a fresh pass over its text."""
-    errors = [0.0]
-    for sequence in engine.running:
-        if not sequence.draft_room(K):
-            continue
-        # All but the last token of one that is caught up; less of a prompt, or of one that is computed again
-        rows = sequence.num_computed
-        assert rows == len(sequence.token_ids) - 1 or sequence.prefilling or sequence.num_preemptions
-        # The row after the last is made of a token that the target has not chosen yet
-        committed = sequence.token_ids[: rows + 1]
-        if not rows:
-            continue
-        slots = [slot_of(sequence.block_ids, i, rig.shape.block_size) for i in range(rows)]
-        layer = rig.target.num_layers
-        for half, expected in zip("kv", rig.draft_kv(committed), strict=True):
-            pool = engine.graphs.pools[f"kv.{layer}.{half}"]
-            errors.append((pool.flatten(0, 1)[slots] - expected).abs().max().item())
-    return max(errors)
+from tests.runtime.loop.kv import TOLERANCE, worst_draft_row
+from tests.runtime.loop.rig import K, Shape, Watch, make_rig, observe, prompt_of, text_of
 
 
 @pytest.mark.parametrize("pattern", [(0,), (1,), (2,), (3,), (0, 3), (3, 0, 2, 1)], ids=str)

@@ -80,9 +80,7 @@ def test_drafts_are_accepted_while_they_are_what_is_drawn(
     """A script that knows the drawn text accepts what it says, and the text stays what it is."""
     long = [texts(HOST, [request], speculation=False)[0] for request in requests(*MIXED, max_tokens=17)]
     batch = requests(*MIXED)
-    known = {
-        request.request_id: [*request.prompt_token_ids, *text] for request, text in zip(batch, long, strict=True)
-    }
+    known = {request.request_id: [*request.prompt_token_ids, *text] for request, text in zip(batch, long, strict=True)}
     outputs = make_rig(SAMPLED).generate(*batch, proposer=oracle(known, pattern))
     assert [output.token_ids for output in outputs] == right
     accepted = outputs[0].spec_decode.num_accepted_tokens_per_pos

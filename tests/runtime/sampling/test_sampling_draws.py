@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from runtime.sampling.noise import Purpose, exponentials, uniforms
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.sampling.sampler import Choice, Rejection, SampledRows, Sampler
 from tests.runtime.sampling.reference import chi_square, kept, probabilities
@@ -141,3 +142,25 @@ def test_a_draft_that_has_all_probability_is_always_accepted() -> None:
     for mode in MODES:
         choices = verify(mode, PLAIN, logits, [77], 100)
         assert all(choice.token_ids == [77, 77] for choice in choices)
+
+
+def test_standard_numbers_are_those_of_the_tokens_own_position() -> None:
+    """Accept below p(draft); else, and for the bonus, the largest p / noise of the position that is drawn."""
+    logits = 2 * torch.randn(3, 64, generator=torch.Generator().manual_seed(2))
+    weights = torch.exp(logits - logits.max(dim=-1, keepdim=True).values).numpy()
+    drafts, start, lengths = logits.argmax(dim=-1).tolist()[:2], 5, set()
+    for seed in range(200):
+        expected: list[int] = []
+        for place, draft in enumerate((*drafts, None)):
+            scores = weights[place] / exponentials(seed, start + place, Purpose.RECOVER, 64)
+            if draft is not None:
+                if uniforms(seed, start + place, 1, Purpose.ACCEPT)[0] * weights[place].sum() < weights[place][draft]:
+                    expected.append(draft)
+                    continue
+                scores[draft] = 0
+            expected.append(int(scores.argmax()))
+            break
+        request = SampledRows(replace(PLAIN, seed=seed), range(start), 1, drafts, 0, frozenset())
+        assert Sampler(64, "standard").choose([request], logits)[0].token_ids == expected
+        lengths.add(len(expected))
+    assert lengths == {1, 2, 3}

@@ -70,7 +70,7 @@ def test_the_load_script_sees_what_is_lost_and_what_is_wrong(rig: Rig) -> None:
 @pytest.mark.timeout(900)
 def test_a_real_bundle_under_load(smollm2_bundle: Path) -> None:
     kinds = [Kind(prompt, length) for length in (8, 24) for prompt in ("The capital of France is", "def f(n):", "One")]
-    with served(smollm2_bundle) as url:
+    with served(smollm2_bundle) as (url, _):
         result = asyncio.run(load(url, kinds, 60, 16))
     assert (result.lost, result.wrong) == ([], [])
     assert result.tokens > 60

@@ -87,6 +87,17 @@ def test_variants_of_drafts(variant: str, tmp_path: Path) -> None:
         assert relative < 1e-4
 
 
+@pytest.mark.parametrize("name", ["target_prefill.t16.c64", "target_verify.r4.c64", "target_decode.r4.c64"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_graphs_that_draw_tokens(name: str, ranks: int, tmp_path: Path) -> None:
+    """Every way of sampling; on several ranks from logits that are gathered, no padding of theirs drawn."""
+    shape = dataclasses.replace(SMALL, sampled=True, exact_greedy=False)
+    rig = odd_rig(sampled=True, exact_greedy=False) if ranks > 1 else make_rig(shape)
+    _, relative, tokens = OnSimulator(rig, tmp_path, [name], ranks).compare(name)
+    assert tokens
+    assert relative < 1e-3
+
+
 def test_bfloat16_within_its_rounding(tmp_path: Path) -> None:
     name = "target_verify.r4.c64"
     rig = make_rig(dataclasses.replace(SMALL, dtype="bfloat16"))
