@@ -11,9 +11,11 @@ cache: prompts that come again must cost what they cost the first time.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -83,6 +85,17 @@ def measure(
         requests: with ids of their own.
         on_trial: called after each trial.
     """
+    with _told_once():
+        return _measure(engines, requests, batch_sizes, repeat, on_trial)
+
+
+def _measure(
+    engines: Mapping[int | None, Engine],
+    requests: Sequence[Request],
+    batch_sizes: Sequence[int],
+    repeat: int,
+    on_trial: Callable[[], None],
+) -> list[Trial]:
     short = [replace(request, max_tokens=min(request.max_tokens, WARM_UP_TOKENS)) for request in requests[:1]]
     for engine in engines.values():
         for size in batch_sizes:
@@ -94,6 +107,24 @@ def measure(
                 trials.append(run_full(engines[k], requests, size, k))
                 on_trial()
     return trials
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """Let one warning of each kind through: every engine would say of one draft that it is never right."""
+    seen: set[object] = set()
+
+    def first(record: logging.LogRecord) -> bool:
+        known = record.msg in seen
+        seen.add(record.msg)
+        return not known
+
+    logger = logging.getLogger("eagle3")
+    logger.addFilter(first)
+    try:
+        yield
+    finally:
+        logger.removeFilter(first)
 
 
 def run_full(engine: Engine, requests: Sequence[Request], batch_size: int, k: int | None) -> Trial:

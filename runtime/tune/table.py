@@ -22,10 +22,14 @@ def table(result: Result) -> list[str]:
 def _run(result: Result) -> str:
     facts, sizes = result.facts, ", ".join(map(str, result.cells))
     return (
-        f"run      {facts.prompts} prompts, at most {facts.max_tokens} new tokens each, batches of {sizes} kept full, "
-        f"{result.repeat} {'repeat' if result.repeat == 1 else 'repeats'}, greedy"
-        + (", past end of sequence" if facts.ignore_eos else "")
+        f"run      {_counted(facts.prompts, 'prompt')}, at most {facts.max_tokens} new tokens each, "
+        f"batches of {sizes} kept full, "
+        f"{_counted(result.repeat, 'repeat')}, greedy" + (", past end of sequence" if facts.ignore_eos else "")
     )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _grid(result: Result) -> list[str]:
@@ -70,8 +74,8 @@ def _spare_rows(cells: Sequence[Cell]) -> list[str]:
     if not spare:
         return []
     return [
-        f"K={', '.join(map(str, spare))} ran in passes of more rows than 1+K, for want of graphs with fewer: give the "
-        "schedule to eagle3-build and measure again."
+        f"K={', '.join(map(str, spare))} ran in passes of more rows than 1+K: the bundle has no graphs of fewer that "
+        "keep every bit. eagle3-build tries to make them where it is given the schedule."
     ]
 
 
@@ -86,4 +90,4 @@ def _differences(result: Result) -> list[str]:
         lines.append(f"... and {len(found) - MOST_DIFFERENCES} more; --json lists them all")
     if found and result.facts.lossless == "near_tie":
         lines.append("The bundle is near_tie: where two tokens are all but equally likely, it may take the other one.")
-    return lines or [f"Text identical at every K and batch size, on {result.facts.prompts} prompts."]
+    return lines or [f"Text identical at every K and batch size, on {_counted(result.facts.prompts, 'prompt')}."]

@@ -25,9 +25,9 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr(toy: Toy, tune: Tune, p
     result = tune("--bundle", "toy", "--prompts", prompts, "--limit", 1, "--max-tokens", 3, "--repeat", 1)
     assert result.code == 0
     lines = result.out.splitlines()
-    assert lines[3] == ("run      1 prompts, at most 3 new tokens each, batches of 1, 2, 4 kept full, 1 repeat, greedy")
+    assert lines[3] == ("run      1 prompt, at most 3 new tokens each, batches of 1, 2, 4 kept full, 1 repeat, greedy")
     assert [line.split()[0] for line in lines[7:12]] == ["plain", "K=0", "K=1", "K=2", "K=3"]
-    assert lines[-2] == "Text identical at every K and batch size, on 1 prompts."
+    assert lines[-2] == "Text identical at every K and batch size, on 1 prompt."
     assert lines[-1].startswith("num_speculative_tokens_per_batch_size: [[1, ")
     progress = result.err.splitlines()
     assert progress[0].startswith("Loaded 5 engines of toy in ")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 import pytest
 from torch import Tensor
 
 from runtime.bundle.manifest import Graph
-from runtime.engine import Engine
+from runtime.engine import WATCHED_DRAFTS, Engine
 from runtime.request import Request
 from runtime.schedule import KSchedule
 from runtime.tune.measure import load_engines, measure, run_full
@@ -108,6 +109,20 @@ def test_engines_take_turns_at_going_first(toy: Callable[..., Rig], monkeypatch:
     ]
     assert [(trial.batch_size, trial.k) for trial in trials] == order[6:]
     assert len(done) == len(trials)
+
+
+def test_a_draft_that_is_never_right_is_told_once_for_all_engines(caplog: pytest.LogCaptureFixture) -> None:
+    rig, requests = make_rig(), requests_of(1)
+    engines: dict[int | None, Engine] = {None: rig.plain_engine()}
+    for k in (1, 3):
+        engines[k] = rig.engine(oracle({"0": text_of(rig, requests[0])}, (0,)))
+        engines[k].totals.observe(3, 0)
+        engines[k].totals.num_drafts = WATCHED_DRAFTS
+    with caplog.at_level("WARNING", logger="eagle3"):
+        measure(engines, requests, (1,), repeat=1)
+        assert len(caplog.records) == 1
+        logging.getLogger("eagle3").warning("another one")
+    assert len(caplog.records) == 2
 
 
 def test_the_engines_share_no_kv_and_no_prefixes(toy: Callable[..., Rig]) -> None:

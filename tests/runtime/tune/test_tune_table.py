@@ -35,8 +35,8 @@ def test_the_table() -> None:
         "Noise of a figure: at most 2.1 %.",
         "Batch 1: K=3 gives 1.80x plain decoding.",
         "Batch 4: K=1 gives 1.20x plain decoding.",
-        "K=0, 1 ran in passes of more rows than 1+K, for want of graphs with fewer: give the schedule to eagle3-build "
-        "and measure again.",
+        "K=0, 1 ran in passes of more rows than 1+K: the bundle has no graphs of fewer that keep every bit. "
+        "eagle3-build tries to make them where it is given the schedule.",
         "Text identical at every K and batch size, on 2 prompts.",
         "num_speculative_tokens_per_batch_size: [[1, 1, 3], [2, 4, 1]]",
     ]
