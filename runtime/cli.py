@@ -41,6 +41,7 @@ Examples:
   eagle3-run --bundle artifacts/smollm2-135m --check
   eagle3-run --bundle artifacts/smollm2-135m-neuron --device sim --prompt "Why is the sky blue?"
   eagle3-run bench --bundle artifacts/smollm2-135m --prompts eval.jsonl
+  eagle3-run serve --bundle artifacts/smollm2-135m --port 8000
   eagle3-run export-config --for vllm --bundle artifacts/llama8b
 
 \b
