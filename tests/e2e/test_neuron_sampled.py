@@ -42,7 +42,7 @@ def test_lowered_graphs_draw(console: Callable[..., Any], tmp_path: Path) -> Non
     done = console("aot.cli", "--config", config, "--output", tmp_path / "bundle")
     assert done.returncode == 0, done.stderr
     assert "accept and reject patterns through the lowered loop" in done.stderr
-    bundle = open_bundle(tmp_path / "bundle", host=False)
+    bundle = open_bundle(tmp_path / "bundle", device="sim")
     assert bundle.manifest.sampling == "random"
     requests = [
         Request(str(i), tokens(5 + 3 * i, i), 10, ignore_eos=True, sampling=params) for i, params in enumerate(ASKED)
