@@ -43,6 +43,7 @@ from runtime.bundle.manifest import (
     Manifest,
 )
 from runtime.bundle.open import Bundle
+from runtime.bundle.schedule import KSchedule
 from runtime.engine import Engine
 from runtime.fused import draft_proposer
 from runtime.graph import LoadedGraph
