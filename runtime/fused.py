@@ -62,7 +62,7 @@ class FusedProposer(Proposer):
         rows = int(inputs["last_index"]) + 1
         end = int(inputs["positions"][rows - 1]) + 1
         # Behind a chunk that is not the last nothing is proposed, so nothing may be written
-        proposing = end >= len(sequence.token_ids) - 1
+        proposing = end >= max(len(sequence.token_ids) - 1, sequence.num_prompt_tokens)
         context = self._reach(sequence, end) if proposing else end
         graph, bucket = self._graphs.prefill("draft_fused_prefill", rows, context)
         run = {name: inputs[name] for name in _PREFILL_INPUTS}

@@ -79,7 +79,8 @@ class Sequence:
     @property
     def caught_up(self) -> bool:
         """Whether the next pass gives a new token; after a preemption known ones are computed first."""
-        return self.num_computed >= len(self.token_ids) - 1
+        # A prompt that lacks its last token alone is not there yet: nothing was chosen behind it
+        return self.num_computed >= max(len(self.token_ids) - 1, self.num_prompt_tokens)
 
     def will_catch_up(self, rows: int) -> bool:
         """Whether the request is caught up after a verify pass with room for `rows` of its rows."""

@@ -128,6 +128,17 @@ def test_a_chunk_that_is_not_the_last_fills_draft_kv_and_proposes_nothing() -> N
     assert ran[3][1] == [*prompt[9:13], *rig.plain(prompt, 1)]
 
 
+@pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
+@pytest.mark.parametrize("length", [8, 9, 10])
+def test_a_prompt_that_lacks_one_token_proposes_nothing_yet(length: int, fused: bool) -> None:
+    """D7 (vllm-rbln#554): chunks of four and a last one of one token, of two, of a whole one."""
+    rig = make_rig(Shape(prefill_tokens=(4,), draft_fused=fused, layers=4))
+    watch = Watch()
+    (output,) = rig.generate(Request("a", prompt_of(length, 3), max_tokens=9), proposer=watch.over())
+    assert list(output.token_ids) == rig.plain(prompt_of(length, 3), 9)
+    assert {len(committed) for _, committed, _ in watch.proposed} == set(range(length + 1, length + 8))
+
+
 def test_the_initial_pass_runs_even_where_every_draft_was_rejected() -> None:
     rig = make_rig()
     request = Request("a", prompt_of(7), max_tokens=9)
