@@ -51,7 +51,7 @@ class Prompt:
     max_tokens: int | None = None
     kind: str | None = None
     ignore_eos: bool | None = None
-    sampling: Mapping[str, object] = field(default_factory=dict)
+    sampling: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def title(self, width: int = 60) -> str:
         """The prompt in one line of at most `width` characters."""
