@@ -147,7 +147,8 @@ def paged_attention(
     # One product per (request, kv head): all rows of the request times all query heads of the group at once
     grouped = query.view(requests, per_request, kv_heads, group, head_dim).permute(0, 2, 1, 3, 4)
     grouped = grouped.reshape(requests * kv_heads, per_request * group, head_dim)
-    scores = torch.bmm(grouped, keys.permute(0, 2, 3, 1).reshape(requests * kv_heads, head_dim, context))
+    by_head = keys.permute(0, 2, 1, 3).reshape(requests * kv_heads, context, head_dim)
+    scores = torch.bmm(grouped, by_head.transpose(1, 2))
     scores = scores.float().view(requests, kv_heads, per_request, group, context) * head_dim**-0.5
     entries = torch.arange(context, device=positions.device, dtype=torch.int32)
     hidden = entries[None, None, :] > positions.view(requests, per_request, 1)
