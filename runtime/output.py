@@ -14,11 +14,8 @@ from typing import TextIO
 from runtime.answer import AnswerText, answer_text
 from runtime.prompts import Prompt
 from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput
-from runtime.sampling.params import GREEDY, SamplingParams, TokenLogprobs
+from runtime.sampling.params import GREEDY, LEAST_LOGPROB, SamplingParams, TokenLogprobs
 from runtime.text import Tokenizer
-
-# JSON has no infinity; vLLM's stand-in for the logarithm of nothing
-LEAST_LOGPROB = -9999.0
 
 # C0 controls but tab and newline, and DEL, as their visible pictures; C1 controls as U+FFFD. A model's text
 # must not move the cursor, rename the window or write to the clipboard of the terminal that it is shown on.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from runtime.bench.figures import Figures
 from runtime.bench.result import Result
 from runtime.bundle.errors import HostError, UsageError
+from runtime.writable import check_writable, unwritable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,14 +45,7 @@ def check_plot(file: Path) -> None:
             found=repr(file.suffix),
             repair="give a name such as bench.png",
         )
-    new = not file.exists()
-    try:
-        with file.open("ab"):
-            pass
-        if new:
-            file.unlink()
-    except OSError as error:
-        raise unwritable(file, error) from None
+    check_writable("--plot", file)
 
 
 def plot(result: Result, file: Path) -> None:
@@ -81,7 +75,7 @@ def plot(result: Result, file: Path) -> None:
     try:
         figure.savefig(file, dpi=150)
     except OSError as error:
-        raise unwritable(file, error) from None
+        raise unwritable("--plot", file, error) from None
 
 
 def _draw_acceptance(axes: Axes, result: Result) -> None:
@@ -136,13 +130,3 @@ def _rate(figures: Figures) -> float:
 def plain_text(text: str) -> str:
     """`text` as it is: matplotlib would read a formula between dollar signs."""
     return text.replace("$", r"\$")
-
-
-def unwritable(file: Path, error: OSError) -> UsageError:
-    """What is raised where --plot's file cannot be written."""
-    return UsageError(
-        f"--plot {file} cannot be written",
-        expected="a file in a folder that is there and may be written to",
-        found=error.strerror or str(error),
-        repair="name another file",
-    )

@@ -11,6 +11,8 @@ from runtime.bundle.errors import UsageError
 # Below this a request is greedy, as in vLLM: dividing by less overflows float32
 GREEDY_BELOW = 1e-5
 MOST_LOGPROBS = 20
+# JSON has no infinity; vLLM's stand-in for the logarithm of nothing
+LEAST_LOGPROB = -9999.0
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-from runtime.sampling.params import TokenLogprobs
+from runtime.sampling.params import LEAST_LOGPROB, TokenLogprobs
 from runtime.text.pieces import Pieces
-
-# JSON has no infinity
-LEAST = -9999.0
 
 
 def chat_logprobs(tokens: Sequence[TokenLogprobs], pieces: Pieces) -> dict[str, object]:
@@ -61,4 +58,4 @@ class CompletionLogprobs:
 
 
 def _number(logprob: float) -> float:
-    return max(logprob, LEAST)
+    return max(logprob, LEAST_LOGPROB)

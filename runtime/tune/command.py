@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runtime.bundle.errors import UsageError
+from runtime.writable import check_writable, unwritable
 
 if TYPE_CHECKING:
     from runtime.bundle.manifest import Manifest
@@ -132,7 +133,7 @@ def tune(
 
         check_plot(picture)
     if out is not None:
-        _check_out(out)
+        check_writable("--out", out)
     prompts = sample(read_prompts(file), limit)
 
     from runtime import commands
@@ -224,29 +225,8 @@ def _measure(
     return Result.of(facts, shown_names, repeat, found)
 
 
-def _check_out(file: Path) -> None:
-    """Find out before a long run whether `file` can be written; leaves no file behind."""
-    new = not file.exists()
-    try:
-        with file.open("ab"):
-            pass
-        if new:
-            file.unlink()
-    except OSError as error:
-        raise _unwritable(file, error) from None
-
-
 def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _unwritable(file, error) from None
-
-
-def _unwritable(file: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"--out {file} cannot be written",
-        expected="a file in a folder that is there and may be written to",
-        found=error.strerror or str(error),
-        repair="create the folder, or name another file",
-    )
+        raise unwritable("--out", file, error) from None

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.bench.plot import plain_text, unwritable
+from runtime.bench.plot import plain_text
 from runtime.tune.result import Cell, Result
+from runtime.writable import unwritable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ def plot(result: Result, file: Path) -> None:
     try:
         figure.savefig(file, dpi=150)
     except OSError as error:
-        raise unwritable(file, error) from None
+        raise unwritable("--plot", file, error) from None
 
 
 def _draw_goodput(axes: Axes, row: Mapping[int | None, Cell], size: int, best: int, colour: Any) -> None:
