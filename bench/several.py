@@ -80,9 +80,8 @@ def measure_sampled(folder: Path, repeats: int) -> list[Figure]:
     engine = TimedEngine(bundle, speculation=True)
     clock = _Clock()
     loop = engine.engine
-    loop.scheduler.next_pass = clock.around(loop.scheduler.next_pass)  # type: ignore[method-assign]
-    loop._passes.sampler.choose = clock.around(loop._passes.sampler.choose)  # type: ignore[method-assign]
-    loop._settle = clock.around(loop._settle)  # type: ignore[method-assign]
+    for owner, name in ((loop.scheduler, "next_pass"), (loop._passes.sampler, "choose"), (loop, "_settle")):
+        setattr(owner, name, clock.around(getattr(owner, name)))
     figures = []
     for name, sampling, most in (("greedy", None, 5), ("sampled", SAMPLED, 10)):
         for count in (1, TOGETHER):
