@@ -62,7 +62,9 @@ class TimedEngine:
         k = bundle.manifest.speculation.num_speculative_tokens
         kinds = [*PLAIN, *draft_kinds(bundle.manifest, k)] if speculation else PLAIN
         self.graphs = GraphSet(bundle, kinds, None, self._backend)
-        self.engine = Engine(self.graphs, draft_proposer(self.graphs) if speculation else NoProposer())
+        proposer = draft_proposer(self.graphs) if speculation else NoProposer()
+        # As `Engine.load` makes it: several requests draft what the bundle's own schedule says
+        self.engine = Engine(self.graphs, proposer, schedule=bundle.manifest.speculation.schedule)
 
     def steps(self, *requests: Request, count: int) -> list[dict[str, float]]:
         """Prefill `requests`, then run `count` decode steps of them; they are dropped after that.

@@ -24,9 +24,9 @@ class AnswerText:
         self._strings = StopStrings(tokenizer, sampling.stop, include, skip=sampling.min_tokens)
         self._include = include
 
-    def push(self, step: StepOutput) -> str:
-        """The text that `step` settles."""
-        return self._strings.push(text_ids(step, include=self._include))[0]
+    def push(self, output: StepOutput | RequestOutput) -> str:
+        """The text that a step settles, or a finished request as a whole."""
+        return self._strings.push(text_ids(output, include=self._include))[0]
 
     def flush(self, *, aborted: bool = False) -> str:
         """What is held back, after the last step; of an aborted request without half a character at its end."""
@@ -53,5 +53,4 @@ def answer_text(output: RequestOutput, tokenizer: Tokenizer | None, sampling: Sa
     if tokenizer is None:
         return None
     text = AnswerText(tokenizer, sampling)
-    whole = StepOutput(output.request_id, output.token_ids, output.finish_reason, stop_reason=output.stop_reason)
-    return text.push(whole) + text.flush()
+    return text.push(output) + text.flush()

@@ -89,7 +89,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
     "--rejection",
     type=click.Choice(["coupled", "standard"]),
     help="How drafts are checked above temperature 0: coupled gives a seed's text with and without speculation, "
-    "standard its distribution.  [default: the bundle's]",
+    "standard its distribution.  [default: coupled]",
 )
 @click.option(
     "--prefix-caching",

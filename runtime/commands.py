@@ -45,7 +45,7 @@ class Options:
 
     Attributes:
         sampling: the sampling parameters that were given, by their JSON keys (`runtime.sampling.parse`).
-        rejection: how drafts of random requests are accepted; None takes the bundle's.
+        rejection: how drafts of random requests are accepted; None is coupled.
         prefix_caching: which prompt KV is taken from earlier requests.
     """
 

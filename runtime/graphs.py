@@ -7,6 +7,7 @@ while a user waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 from torch import Tensor
 
@@ -69,14 +70,25 @@ class GraphSet:
         for kind in kinds:
             for context in buckets.context_tokens:
                 for size in buckets.prefill_within(context) if "prefill" in kind else buckets.num_seqs:
-                    rows = size if "prefill" in kind else self._most_rows(kind)
-                    if (kind, size, context, rows) not in self._graphs:
-                        raise IntegrityError(
-                            "The bundle lacks a graph",
-                            expected=f"{kind} for {size} and context {context}",
-                            found="none in the manifest",
-                            repair="rebuild the bundle with eagle3-build",
-                        )
+                    for rows in self._rows_wanted(kind, size):
+                        if (kind, size, context, rows) not in self._graphs:
+                            self._refuse(kind, size, context, rows)
+
+    def _rows_wanted(self, kind: GraphKind, size: int) -> list[int]:
+        """How many rows a request may have in such a pass; the draft's graphs stand beside those of target_verify."""
+        if "prefill" in kind:
+            return [size]
+        most = self._most_rows(kind)
+        return [most] if most == 1 else sorted({*self._row_counts.get(("target_verify", size), []), most})
+
+    def _refuse(self, kind: GraphKind, size: int, context: int, rows: int) -> NoReturn:
+        fewer = "" if "prefill" in kind or rows == self._most_rows(kind) else f", {rows} rows each"
+        raise IntegrityError(
+            "The bundle lacks a graph",
+            expected=f"{kind} for {size} and context {context}{fewer}",
+            found="none in the manifest",
+            repair="rebuild the bundle with eagle3-build",
+        )
 
     def close(self) -> None:
         """Give a device's memory back; the graphs cannot run after it. Backends in host memory have nothing to do."""

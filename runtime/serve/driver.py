@@ -30,6 +30,7 @@ from runtime.serve.errors import (
     queue_full,
     stopping,
     timed_out,
+    too_many,
 )
 
 logger = logging.getLogger("eagle3.serve")
@@ -166,12 +167,15 @@ class Driver:
         """Queue `requests`, all or none.
 
         Raises:
-            ApiError: 503, the queue has no room for them, the server is stopping, or the engine has failed.
+            ApiError: 503, the queue has no room for them, the server is stopping, or the engine has failed; 400, they
+                are more than the empty server takes.
         """
         if self.failed:
             raise engine_gone()
         if self.stopping:
             raise stopping()
+        if len(requests) > self.capacity:
+            raise too_many(len(requests), self.capacity)
         if self.unfinished + len(requests) > self.capacity:
             raise queue_full(self.max_queue)
         tickets = [Ticket(request, self) for request in requests]

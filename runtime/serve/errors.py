@@ -87,6 +87,13 @@ def queue_full(limit: int) -> ApiError:
     )
 
 
+def too_many(prompts: int, most: int) -> ApiError:
+    """400, since waiting would not help: `most` is what the server runs and queues."""
+    return invalid(
+        f"prompt is wrong: expected at most {most} prompts at once (--max-queue), found {prompts}.", "prompt"
+    )
+
+
 def stopping() -> ApiError:
     message = "The server is shutting down."
     return ApiError(503, message, type=SERVER, code="shutting_down", headers={"Retry-After": str(RETRY_AFTER_S)})

@@ -13,29 +13,13 @@ from dataclasses import replace
 
 from runtime.bundle.errors import UsageError
 from runtime.sampling.params import SamplingParams
-from runtime.sampling.parse import UNSUPPORTED, ParameterError, sampling_params
+from runtime.sampling.parse import READERS, UNSUPPORTED, ParameterError, sampling_params
 from runtime.serve.errors import ApiError, invalid, refused
 from runtime.text import Tokenizer
 
 logger = logging.getLogger("eagle3.serve")
 
-SAMPLING = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "allowed_token_ids",
-    "bad_words",
-    "min_tokens",
-    "stop",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "seed",
-)
+SAMPLING = tuple(name for name in READERS if name != "logprobs")
 COMMON = (
     "model",
     "max_tokens",

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runtime.answer import AnswerText
 from runtime.request import FinishReason, Request, RequestOutput
 from runtime.sampling.params import SamplingParams, TokenLogprobs
-from runtime.serve.choice import Choice
 from runtime.text import Tokenizer
 from runtime.text.pieces import Pieces
 
@@ -87,13 +87,12 @@ class Generation:
 
 
 class Answer:
-    """One answer under way: its id, its choices, and how they are written."""
+    """One answer under way: its id, what was asked, and how it is written."""
 
     def __init__(self, generation: Generation, served: Served, style: Style) -> None:
         self.id = f"{style.prefix}-{uuid.uuid4().hex}"
         self.created = int(time.time())
         self.generation, self.served, self.style = generation, served, style
-        self.choices = [Choice(served.tokenizer, generation.sampling) for _ in generation.prompts]
 
     def requests(self) -> list[Request]:
         """For the engine, one for each choice."""
@@ -119,10 +118,15 @@ class Answer:
             "system_fingerprint": self.served.fingerprint,
         }
 
-    def part(self, index: int, output: RequestOutput) -> Part:
+    def text(self) -> AnswerText:
+        """For the text of one choice as it grows."""
+        return AnswerText(self.served.tokenizer, self.generation.sampling)
+
+    def part(self, output: RequestOutput) -> Part:
         """A finished choice as one part."""
-        text = self.choices[index].text_of(output)
-        return Part(text, output.token_ids, output.logprobs, output.finish_reason, output.stop_reason)
+        text = self.text()
+        whole = text.push(output) + text.flush()
+        return Part(whole, output.token_ids, output.logprobs, output.finish_reason, output.stop_reason)
 
 
 def usage(outputs: Sequence[RequestOutput]) -> dict[str, object]:

@@ -144,7 +144,7 @@ class _EngineCollector(Collector):
             (
                 "vllm:prefix_cache_queries",
                 "Prompt tokens looked up in the prefix cache.",
-                getattr(blocks, "prefix_queries", 0),
+                blocks.prefix_queries,
             ),
             ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", blocks.prefix_hits),
             ("vllm:num_preemptions", "Times that a request gave up its blocks.", engine.num_preemptions),

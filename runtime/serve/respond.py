@@ -50,7 +50,7 @@ async def answer_whole(answer: Answer, tickets: Sequence[Ticket], receive: Recei
     async with _watched(tickets, receive):
         with _in_words():
             outputs = [await ticket.finished() for ticket in tickets]
-    parts = [answer.part(index, output) for index, output in enumerate(outputs)]
+    parts = [answer.part(output) for output in outputs]
     value = answer.style.whole(answer, parts) | {"usage": usage(outputs)}
     await send_json(send, value, headers=[(b"x-request-id", answer.id.encode())])
 
@@ -93,7 +93,7 @@ async def answer_stream(answer: Answer, tickets: Sequence[Ticket], receive: Rece
 
 async def _write(answer: Answer, index: int, ticket: Ticket, send: Send) -> RequestOutput:
     """Send one choice of a stream, up to its end."""
-    choice, style, generation = answer.choices[index], answer.style, answer.generation
+    text, style, generation = answer.text(), answer.style, answer.generation
     usage_key: dict[str, object] = {"usage": None} if generation.include_usage else {}
     opening = style.opening(answer, index)
     # Sent with the first text: a system call and a wake-up of the client less
@@ -101,8 +101,9 @@ async def _write(answer: Answer, index: int, ticket: Ticket, send: Send) -> Requ
     while ticket.output is None or ticket.pending:
         steps = await ticket.steps()
         last = steps[-1]
+        settled = "".join(map(text.push, steps))
         part = Part(
-            choice.push(steps),
+            settled if last.finish_reason is None else settled + text.flush(),
             [token for step in steps for token in step.token_ids],
             [token for step in steps for token in step.logprobs],
             last.finish_reason,

@@ -118,7 +118,8 @@ def tune(
 
     Goodput is output tokens a second of a batch that is kept full. All engines take turns, figures are medians. Of two
     K that the noise does not tell apart the smaller one is taken. K = 0 drafts nothing but keeps the draft's KV in
-    step, as a schedule does; "plain" has no draft at all. All decoding is greedy, and its texts are compared.
+    step, as a schedule does; "plain" has no draft at all. Texts are compared: decoding is greedy, or, for lines with a
+    temperature, has their seed or one for all.
     """
     from runtime.bench.choose import parse_counts, sample
     from runtime.prompts import read_prompts
@@ -195,9 +196,9 @@ def _measure(
             found=str(sizes[-1]),
             repair="lower --batch-sizes, or rebuild the bundle with a larger max_num_seqs",
         )
-    requests = session.requests(prompts, raw=options.raw, max_tokens=DEFAULT_MAX_TOKENS)
+    requests = session.requests(prompts, raw=options.raw, max_tokens=DEFAULT_MAX_TOKENS, fixed_seed=True)
     started = time.perf_counter()
-    engines = load_engines(session.bundle, counts)
+    engines = load_engines(session.bundle, counts, session.tokenizer)
     session.progress(f"Loaded {len(engines)} engines of {manifest.name} in {time.perf_counter() - started:.1f} s.")
     # Queued and dropped again: a prompt that is too long is told now, and not after an hour
     names = [prompt.where for prompt in prompts]

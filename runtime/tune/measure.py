@@ -24,6 +24,7 @@ from runtime.bundle.open import Bundle
 from runtime.engine import Engine
 from runtime.request import Request, RequestOutput, SpecDecodeStats
 from runtime.schedule import KSchedule
+from runtime.text import Tokenizer
 
 WARM_UP_TOKENS = 8
 
@@ -62,11 +63,16 @@ class Trial:
         return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
 
-def load_engines(bundle: Bundle, counts: Sequence[int]) -> dict[int | None, Engine]:
-    """An engine for plain decoding, under None, and one for each K of `counts`."""
-    engines: dict[int | None, Engine] = {None: Engine.load(bundle, speculation=False, prefix_caching="off")}
+def load_engines(bundle: Bundle, counts: Sequence[int], tokenizer: Tokenizer | None = None) -> dict[int | None, Engine]:
+    """An engine for plain decoding, under None, and one for each K of `counts`.
+
+    Args:
+        tokenizer: the bundle's, for prompts with stop strings.
+    """
+    plain = Engine.load(bundle, speculation=False, tokenizer=tokenizer, prefix_caching="off")
+    engines: dict[int | None, Engine] = {None: plain}
     for k in counts:
-        engines[k] = Engine.load(bundle, schedule=KSchedule.constant(k), prefix_caching="off")
+        engines[k] = Engine.load(bundle, tokenizer=tokenizer, schedule=KSchedule.constant(k), prefix_caching="off")
     return engines
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from runtime.bundle.errors import IntegrityError
 from runtime.bundle.manifest import Axis, Graph
+from runtime.bundle.schedule import KSchedule
 from runtime.engine import Engine
 from runtime.graphs import GraphSet
 from runtime.proposer import EagleProposer, NoProposer, Proposer, ScriptedProposer
@@ -208,6 +209,15 @@ def test_a_missing_graph_is_an_error_when_the_bundle_loads() -> None:
     assert caught.value.sentence() == (
         "The bundle lacks a graph: expected draft_initial for 4 and context 64, found none in the manifest."
     )
+
+
+@pytest.mark.parametrize("name", ["draft_initial.r4.k1.c64", "target_verify.r4.k1.c64"])
+def test_so_is_one_of_fewer_rows_that_a_schedule_can_ask_for(name: str) -> None:
+    rig = make_rig(Shape(schedule=KSchedule.of([[1, 1, 3], [2, 4, 1]])))
+    graphs = tuple(graph for graph in rig.manifest.graphs if graph.name != name)
+    assert len(graphs) < len(rig.manifest.graphs)
+    with pytest.raises(IntegrityError, match=rf"expected {name.split('.')[0]} for 4 and context 64, 2 rows each,"):
+        replace(rig, manifest=replace(rig.manifest, graphs=graphs)).graphs()
 
 
 def test_graphs_that_are_not_asked_for_are_not_missed_and_not_opened() -> None:

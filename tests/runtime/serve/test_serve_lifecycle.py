@@ -45,13 +45,27 @@ def test_requests_beyond_the_queue_get_503_and_the_others_their_answers(rig: Rig
         assert {future.result(30).choices[0].text for future in waiting} == {ask(server).choices[0].text}
 
 
-def test_a_list_of_prompts_is_queued_whole_or_not_at_all(rig: Rig) -> None:
+def test_a_list_of_prompts_is_queued_whole_or_not_at_all(rig: Rig, pool: Any) -> None:
     slow = Slow(engine_of(rig))
-    with serving(slow, rig, max_queue=0) as server:
-        assert len(ask(server, prompt=["a"] * 4).choices) == 4
+    with serving(slow, rig, max_queue=1) as server:
+        assert len(ask(server, prompt=["a"] * 5).choices) == 5
+        slow.hold()
+        first = pool.submit(ask, server)
+        until(lambda: server.driver.unfinished == 1)
         with pytest.raises(openai.InternalServerError) as error:
             ask(server, prompt=["a"] * 5)
         assert error.value.status_code == 503
+        assert server.driver.unfinished == 1
+        slow.release()
+        first.result(30)
+
+
+def test_more_prompts_than_the_server_ever_takes_are_a_mistake_of_the_client(rig: Rig) -> None:
+    """503 would have it try again, and again."""
+    with serving(engine_of(rig), rig, max_queue=0) as server:
+        with pytest.raises(openai.BadRequestError, match="expected at most 4 prompts at once") as error:
+            ask(server, prompt=["a"] * 5)
+        assert error.value.param == "prompt"
         assert server.driver.unfinished == 0
 
 

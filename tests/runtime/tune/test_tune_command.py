@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from runtime import commands
 from runtime.cli import main
 from runtime.schedule import KSchedule, read_schedule
 from runtime.tune import measure
 from runtime.tune.command import default_sizes
 from tests.runtime.loop.rig import Rig, Shape, make_rig
+from tests.runtime.serve.conftest import toy_tokenizer
 
 Tune = Callable[..., Any]
 Toy = Callable[..., Rig]
@@ -84,6 +86,24 @@ def test_a_difference_exits_1_where_the_bundle_promises_none(
     result = tune("--bundle", "toy", "--prompts", prompts, *QUICK, "--batch-sizes", "1", "-k", "3")
     assert result.code == code
     assert "DIFFERENT with K=3 at batch 1: first, first at token " in result.out
+
+
+def test_lines_with_a_temperature_are_compared_under_a_seed(toy: Toy, tune: Tune, tmp_path: Path) -> None:
+    toy(Shape(greedy_only=False))
+    file = tmp_path / "random.jsonl"
+    file.write_text('{"prompt_token_ids": [1, 2, 3], "temperature": 2.0, "max_tokens": 12}\n')
+    result = tune("--bundle", "toy", "--prompts", file, "--repeat", 1, "--batch-sizes", "1", "-k", "3")
+    assert (result.code, "Text identical at every K and batch size" in result.out) == (0, True)
+
+
+def test_lines_may_have_stop_strings(toy: Toy, tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy()
+    monkeypatch.setattr(commands, "has_tokenizer", lambda folder: True)
+    monkeypatch.setattr(commands.Tokenizer, "load", lambda folder: toy_tokenizer())
+    file = tmp_path / "stop.jsonl"
+    file.write_text('{"prompt_token_ids": [1, 2, 3], "stop": ["the"]}\n')
+    result = tune("--bundle", "toy", "--prompts", file, *QUICK, "--batch-sizes", "1", "-k", "3")
+    assert (result.code, "error" in result.err) == (0, False)
 
 
 @pytest.mark.parametrize(
