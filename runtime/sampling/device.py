@@ -16,8 +16,6 @@ from runtime.sampling.noise import Purpose
 from runtime.sampling.noise import uniforms as numbers
 from runtime.sampling.params import SamplingParams
 
-# Uniforms are multiples of one over this: float32 holds each of them
-UNIFORM_STEPS = 1 << 24
 # Padding requests are greedy and cut nothing off
 _PADDING = (0.0, 0.0, 1.0, 0.0)
 
@@ -86,5 +84,4 @@ def _asked(params: SamplingParams) -> tuple[float, float, float, float]:
 
 def _drawn(params: SamplingParams, position: int, count: int) -> list[float]:
     assert params.seed is not None, "the engine gives every random request a seed"
-    drawn = numbers(params.seed, position, count, Purpose.DRAW)
-    return [int(number * UNIFORM_STEPS) / UNIFORM_STEPS for number in drawn]
+    return numbers(params.seed, position, count, Purpose.DRAW)

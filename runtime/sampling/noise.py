@@ -29,7 +29,9 @@ class Purpose(IntEnum):
 
 
 def uniforms(seed: int, first_position: int, count: int, purpose: Purpose) -> list[float]:
-    """Numbers in [0, 1), multiples of 2**-53, one for each of `count` positions.
+    """Numbers in [0, 1), one for each of `count` positions: multiples of 2**-53, those to draw with of 2**-24.
+
+    Graphs that draw tokens take their numbers in float32, which holds those exactly: host and graph see the same ones.
 
     Args:
         seed: any whole number.
@@ -37,7 +39,8 @@ def uniforms(seed: int, first_position: int, count: int, purpose: Purpose) -> li
     """
     # Positions in the lowest word of the counter: one stream yields a pass's numbers, whichever position it begins at
     stream = np.random.Philox(key=_folded(seed), counter=first_position | int(purpose) << _PURPOSE)
-    return [(word >> 11) * 2.0**-53 for word in stream.random_raw(_BLOCK * count)[::_BLOCK].tolist()]
+    bits = 24 if purpose is Purpose.DRAW else 53
+    return [(word >> 64 - bits) * 2.0**-bits for word in stream.random_raw(_BLOCK * count)[::_BLOCK].tolist()]
 
 
 def exponentials(seed: int, position: int, purpose: Purpose, count: int) -> NDArray[np.float32]:

@@ -68,7 +68,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
         "speculative_config": {
             "method": "eagle3",
             "num_speculative_tokens": 3,
-            "num_speculative_tokens_per_batch_size": None,
+            "num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 4, 1]],
             "aux_layers": None,
             "require_aux_layers": False,
             "aux_semantic": "auto",

@@ -19,7 +19,14 @@ DEMO = "e7020a3e012d1f17f919c1aba54c18c89c42332984b3cdf09815e2ac372fca25"
 
 
 def test_the_demo_s_units_are_described_as_ever() -> None:
-    config = load_config(ROOT / "configs" / "smollm2-135m.yaml")
+    # As it was then: graphs that give tokens alone, one number of drafts
+    config = load_config(
+        ROOT / "configs" / "smollm2-135m.yaml",
+        [
+            "additional_config.neuron_config.on_device_sampling_config.all_greedy=true",
+            "speculative_config.num_speculative_tokens_per_batch_size=null",
+        ],
+    )
     models = read_models(config)
     units = graph_table(geometry(config, models.target, models.draft)).units
     plain = [{field: asdict(unit)[field] for field in FIELDS} for unit in units]

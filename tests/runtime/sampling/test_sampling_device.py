@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from runtime.sampling.device import UNIFORM_STEPS, device_inputs, unsupported
+from runtime.sampling.device import device_inputs, unsupported
 from runtime.sampling.noise import Purpose, uniforms
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.sampling.sampler import SampledRows
@@ -39,15 +39,15 @@ def test_each_row_has_the_number_of_the_position_that_it_draws() -> None:
     # Both requests have the same seed: positions 10, 11, 12 and 12, 13, 14, 15
     assert first[2] == third[0]
     host = uniforms(3, 10, 6, Purpose.DRAW)
-    assert first[:3] + third[1:] == pytest.approx(host, abs=1 / UNIFORM_STEPS)
+    assert first[:3] + third[1:] == host
 
 
 def test_numbers_are_the_same_in_float32_and_below_one() -> None:
     made = device_inputs([rows(dataclasses.replace(WARM, seed=seed), 1, 7) for seed in range(500)], 500, 8)
-    wide = made["uniforms"].double() * UNIFORM_STEPS
+    wide = made["uniforms"].double() * 2.0**24
     assert torch.equal(wide, wide.floor())
     assert float(wide.min()) >= 0
-    assert float(wide.max()) < UNIFORM_STEPS
+    assert float(wide.max()) < 2.0**24
     assert len(set(wide.tolist())) > 3990
 
 

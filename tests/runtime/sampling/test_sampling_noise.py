@@ -22,9 +22,9 @@ def test_the_reference_is_philox() -> None:
 @given(st.integers(0, 2**100), st.integers(0, 10**6), st.sampled_from(Purpose))
 def test_uniforms_are_philox_of_seed_position_and_purpose(seed: int, position: int, purpose: Purpose) -> None:
     """Positions one after another are blocks one after another; numpy begins with the block after the counter."""
-    expected = [
-        (philox4x64(position + place + 1 | int(purpose) << 128, 2 * seed)[0] >> 11) * 2.0**-53 for place in range(3)
-    ]
+    bits = 24 if purpose is Purpose.DRAW else 53
+    words = [philox4x64(position + place + 1 | int(purpose) << 128, 2 * seed)[0] for place in range(3)]
+    expected = [(word >> 64 - bits) / 2**bits for word in words]
     assert uniforms(seed, position, 3, purpose) == expected
 
 
