@@ -11,6 +11,8 @@ from runtime.bundle.errors import UsageError
 # Below this a request is greedy, as in vLLM: dividing by less overflows float32
 GREEDY_BELOW = 1e-5
 MOST_LOGPROBS = 20
+# Each token is looked at once for each stop string, in the thread that everybody waits for
+MOST_STOPS, MOST_STOP_CHARACTERS = 256, 16384
 # JSON has no infinity; vLLM's stand-in for the logarithm of nothing
 LEAST_LOGPROB = -9999.0
 
@@ -110,6 +112,11 @@ class SamplingParams:
                 self.logprobs is None or 0 <= self.logprobs <= MOST_LOGPROBS,
             ),
             ("stop", "strings that are not empty", all(self.stop)),
+            (
+                "stop",
+                f"at most {MOST_STOPS} strings of {MOST_STOP_CHARACTERS} characters together",
+                len(self.stop) <= MOST_STOPS and sum(map(len, self.stop)) <= MOST_STOP_CHARACTERS,
+            ),
             ("bad_words_token_ids", "lists of at least one id", all(self.bad_words_token_ids)),
             (
                 "allowed_token_ids",
@@ -124,7 +131,10 @@ class SamplingParams:
         ):
             if not fine:
                 raise UsageError(
-                    what, expected=f"{name} to be {wanted}", found=repr(getattr(self, name)), repair=f"correct {name}"
+                    what,
+                    expected=f"{name} to be {wanted}",
+                    found=_brief(getattr(self, name)),
+                    repair=f"correct {name}",
                 )
         for name, ids in (
             ("logit_bias", tuple(self.logit_bias)),
@@ -144,6 +154,11 @@ class SamplingParams:
 
 def _finite(value: float) -> bool:
     return math.isfinite(value)
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -177,3 +177,13 @@ def test_any_json_gives_parameters_or_a_usage_error(data: dict[str, Any]) -> Non
     else:
         assert problem.what == WHERE
         assert problem.repair
+
+
+@pytest.mark.parametrize("stop", [("x",) * 257, ("x" * 16385,), ("x" * 8192, "y" * 8193)])
+def test_stop_strings_that_would_hold_everybody_up_are_refused_in_a_short_sentence(stop: tuple[str, ...]) -> None:
+    SamplingParams(stop=stop[:1] * 256 if len(stop) > 256 else (stop[0][:16384],)).check(WHERE, vocab_size=300)
+    with pytest.raises(
+        UsageError, match="expected stop to be at most 256 strings of 16384 characters together"
+    ) as error:
+        SamplingParams(stop=stop).check(WHERE, vocab_size=300)
+    assert len(error.value.sentence()) < 250
