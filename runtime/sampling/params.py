@@ -11,8 +11,9 @@ from runtime.bundle.errors import UsageError
 # Below this a request is greedy, as in vLLM: dividing by less overflows float32
 GREEDY_BELOW = 1e-5
 MOST_LOGPROBS = 20
-# Each token is looked at once for each stop string, in the thread that everybody waits for
+# Each token is looked at once for each stop string and each bad word, in the thread that everybody waits for
 MOST_STOPS, MOST_STOP_CHARACTERS = 256, 16384
+MOST_BAD_WORDS, MOST_BAD_WORD_IDS = 2048, 16384
 # JSON has no infinity; vLLM's stand-in for the logarithm of nothing
 LEAST_LOGPROB = -9999.0
 
@@ -118,6 +119,12 @@ class SamplingParams:
                 len(self.stop) <= MOST_STOPS and sum(map(len, self.stop)) <= MOST_STOP_CHARACTERS,
             ),
             ("bad_words_token_ids", "lists of at least one id", all(self.bad_words_token_ids)),
+            (
+                "bad_words_token_ids",
+                f"at most {MOST_BAD_WORDS} lists of {MOST_BAD_WORD_IDS} ids together",
+                len(self.bad_words_token_ids) <= MOST_BAD_WORDS
+                and sum(map(len, self.bad_words_token_ids)) <= MOST_BAD_WORD_IDS,
+            ),
             (
                 "allowed_token_ids",
                 "at least one id",

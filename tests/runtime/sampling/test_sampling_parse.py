@@ -187,3 +187,10 @@ def test_stop_strings_that_would_hold_everybody_up_are_refused_in_a_short_senten
     ) as error:
         SamplingParams(stop=stop).check(WHERE, vocab_size=300)
     assert len(error.value.sentence()) < 250
+
+
+@pytest.mark.parametrize("words", [((1,),) * 2049, ((1,) * 16385,)])
+def test_bad_words_are_bounded_too(words: tuple[tuple[int, ...], ...]) -> None:
+    SamplingParams(bad_words_token_ids=((1,) * 8,) * 2048).check(WHERE, vocab_size=300)
+    with pytest.raises(UsageError, match="expected bad_words_token_ids to be at most 2048 lists of 16384 ids together"):
+        SamplingParams(bad_words_token_ids=words).check(WHERE, vocab_size=300)
