@@ -183,9 +183,14 @@ class Engine:
         return finished
 
     def generate(self, requests: list[Request]) -> list[RequestOutput]:
-        """Run requests to their end; outputs in the order of `requests`."""
-        for request in requests:
-            self.add_request(request)
+        """Run requests to their end; outputs in the order of `requests`. Nothing is queued where one is refused."""
+        for index, request in enumerate(requests):
+            try:
+                self.add_request(request)
+            except UsageError:
+                for queued in requests[:index]:
+                    self.abort(queued.request_id)
+                raise
         while self.has_unfinished():
             self.step()
         outputs = {output.request_id: output for output in self.take_finished()}

@@ -39,6 +39,13 @@ def test_an_id_outside_the_vocabulary_is_refused(bad: int) -> None:
     assert error.sentence() == f"Request a cannot run: expected token ids from 0 to 63, found {bad}."
 
 
+def test_a_refused_request_leaves_none_of_its_batch_queued() -> None:
+    engine = make_rig().engine()
+    with pytest.raises(UsageError, match="Request b cannot run"):
+        engine.generate([Request("a", (1, 2), max_tokens=2), Request("b", ())])
+    assert not engine.has_unfinished()
+
+
 def test_the_first_and_the_last_id_are_taken() -> None:
     rig = make_rig()
     (output,) = rig.generate(Request("a", (0, VOCAB - 1), max_tokens=4))
