@@ -121,9 +121,9 @@ class SamplingParams:
             ),
         ):
             if not fine:
-                raise UsageError(
-                    what, expected=f"{name} to be {wanted}", found=repr(getattr(self, name)), repair=f"correct {name}"
-                )
+                found = repr(getattr(self, name))
+                found = found if len(found) <= 80 else found[:79] + "…"
+                raise UsageError(what, expected=f"{name} to be {wanted}", found=found, repair=f"correct {name}")
         for name, ids in (
             ("logit_bias", tuple(self.logit_bias)),
             ("allowed_token_ids", self.allowed_token_ids or ()),

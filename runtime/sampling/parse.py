@@ -83,7 +83,7 @@ def sampling_params(
             where,
             name,
             expected=f"no {name}, for this bundle has no tokenizer",
-            found=_brief(data[name]),
+            found=brief(data[name]),
             repair="use stop_token_ids" if name == "stop" else f"leave {name} out",
         )
     words = values.pop("bad_words", None)
@@ -104,7 +104,7 @@ def parameters(data: Mapping[str, object], where: str) -> dict[str, Any]:
                 where,
                 key,
                 expected=f"no {key}, for {thing} is not supported",
-                found=_brief(data[key]),
+                found=brief(data[key]),
                 repair=f"leave {key} out",
             )
     values: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def parameters(data: Mapping[str, object], where: str) -> dict[str, Any]:
             values[key] = read(value)
         except (TypeError, ValueError, OverflowError):
             raise ParameterError(
-                where, key, expected=f"{key} to be {wanted}", found=_brief(value), repair=f"correct {key}"
+                where, key, expected=f"{key} to be {wanted}", found=brief(value), repair=f"correct {key}"
             ) from None
     return values
 
@@ -207,6 +207,11 @@ READERS: dict[str, tuple[str, Callable[[object], Any]]] = {
 }
 
 
-def _brief(value: object) -> str:
-    text = json.dumps(value)
+def brief(value: object) -> str:
+    """A value of a JSON request as an error shows it, in at most 80 characters."""
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        # Reading may go a level deeper than writing
+        return "a value that is nested too deeply"
     return text if len(text) <= 80 else text[:79] + "…"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from runtime.bundle.errors import UsageError
 from runtime.sampling.params import SamplingParams
-from runtime.sampling.parse import UNSUPPORTED, ParameterError, sampling_params
+from runtime.sampling.parse import UNSUPPORTED, ParameterError, brief, sampling_params
 from runtime.serve.errors import ApiError, invalid, refused
 from runtime.text import Tokenizer
 
@@ -177,9 +177,7 @@ def _param(error: UsageError) -> str | None:
 
 def wrong(name: str, expected: str, found: object) -> ApiError:
     """400 for a value of the wrong type or out of range."""
-    text = json.dumps(found)
-    text = text if len(text) <= 80 else kind_of(found)
-    return invalid(f"{name} is wrong: expected {expected}, found {text}.", name)
+    return invalid(f"{name} is wrong: expected {expected}, found {brief(found)}.", name)
 
 
 def kind_of(value: object) -> str:

@@ -76,6 +76,12 @@ def listen(bound: socket.socket, address: Address) -> None:
 def _in_words(address: Address) -> Iterator[None]:
     try:
         yield
+    except UnicodeError:
+        raise UsageError(
+            f"The server cannot listen on {address.host!r}",
+            found="a name that no host can have",
+            repair="choose a --host of this machine, such as 127.0.0.1",
+        ) from None
     except OSError as error:
         repair = {
             errno.EADDRINUSE: "end what listens there, or choose another --port (0 takes a free one)",

@@ -12,6 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runtime.serve.chat import read_chat
+from runtime.serve.completions import read_completion
+from runtime.serve.errors import ApiError
+from runtime.serve.fields import parse_body
 from tests.runtime.loop.rig import Rig
 from tests.runtime.serve.conftest import MODEL, Running, engine_of, serving
 
@@ -95,6 +99,33 @@ def test_a_bad_request_is_400_and_names_the_parameter(shared: Running, body: Any
     assert words in error["message"]
 
 
+@pytest.mark.parametrize("key", ["prompt", "messages", "stop", "max_tokens", "logit_bias", "tools", "nobody_knows"])
+def test_json_at_the_limit_of_nesting_meets_no_defect(shared: Running, key: str) -> None:
+    """What can just be read could not be written into the error's sentence."""
+    read = 0
+    for depth in range(850, 1000):
+        body = b'{"max_tokens": 1, "%s": %s1%s}' % (key.encode(), b"[" * depth, b"]" * depth)
+        for reader in (read_completion, read_chat):
+            with pytest.raises(ApiError) as caught:
+                reader(parse_body(body), shared.served)
+            assert caught.value.status == 400
+            read += "not JSON" not in caught.value.message
+    # Both sides of the limit were met
+    assert 0 < read < 300
+
+
+def test_a_wrong_value_is_not_sent_back_whole(shared: Running) -> None:
+    for name, value in (
+        ("top_k", -(10**4000)),
+        ("logit_bias", {str(i): 101 for i in range(1000)}),
+        ("stop", [0] * 999),
+    ):
+        answer = post(shared, {"prompt": [1], name: value})
+        assert answer.status_code == 400
+        assert error_of(answer)["param"] == name
+        assert len(answer.content) < 500
+
+
 def test_a_prompt_that_is_too_long_has_openais_code(shared: Running) -> None:
     assert error_of(post(shared, {"prompt": [1] * 200}))["code"] == "context_length_exceeded"
 
@@ -129,6 +160,8 @@ def test_no_body_meets_a_defect(shared: Running, body: dict[str, Any]) -> None:
         ("GET", "/v1/nothing", 404),
         ("POST", "/v1/embeddings", 404),
         ("GET", "/v1/models/nobody", 404),
+        ("POST", "/v1/completions/", 404),
+        ("GET", "/health/", 404),
     ],
 )
 def test_paths_and_methods_that_are_not_there(shared: Running, method: str, path: str, status: int) -> None:
