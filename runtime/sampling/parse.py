@@ -178,6 +178,11 @@ def _ids(value: object) -> tuple[int, ...]:
     return tuple(map(_integer, value))
 
 
+def _distinct(value: object) -> tuple[int, ...]:
+    # Looked through at every step, so as many as a body can hold would hold everybody up
+    return tuple(dict.fromkeys(_ids(value)))
+
+
 def _biases(value: object) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise TypeError
@@ -196,7 +201,7 @@ READERS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "frequency_penalty": (NUMBER, _number),
     "repetition_penalty": (NUMBER, _number),
     "logit_bias": ('an object of token ids and numbers, like {"42": -1.5}', _biases),
-    "allowed_token_ids": (IDS, _ids),
+    "allowed_token_ids": (IDS, _distinct),
     "bad_words": ("a list of words", _words),
     "min_tokens": (INTEGER, _integer),
     "stop": ("text or a list of texts", _stop),

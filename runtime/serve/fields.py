@@ -68,6 +68,8 @@ REFUSED: Mapping[str, tuple[object, ...]] = {
     "truncate_prompt_tokens": (),
     "kv_transfer_params": (),
 }
+# All are looked through for every token, in the thread that serves everybody
+MOST_STOPS, LONGEST_STOP, MOST_BAD_WORDS = 64, 1024, 1024
 _REPORTED: set[str] = set()
 _MOST_REPORTED = 100
 
@@ -148,6 +150,7 @@ def sampling_of(
     Raises:
         ApiError: 400, naming the parameter.
     """
+    _check_lists(data)
     # Here a number, there true or false
     given = {name: value for name, value in data.items() if name != "logprobs"}
     try:
@@ -157,6 +160,16 @@ def sampling_of(
     except UsageError as error:
         raise refused(error, _param(error)) from None
     return params
+
+
+def _check_lists(data: Mapping[str, object]) -> None:
+    """Raise ApiError 400 for more texts to look for than one request may have."""
+    stop, bad_words = data.get("stop"), data.get("bad_words")
+    stops = stop if isinstance(stop, list) else [stop]
+    if len(stops) > MOST_STOPS or any(isinstance(text, str) and len(text) > LONGEST_STOP for text in stops):
+        raise wrong("stop", f"at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters", stop)
+    if isinstance(bad_words, list) and len(bad_words) > MOST_BAD_WORDS:
+        raise wrong("bad_words", f"at most {MOST_BAD_WORDS} words", bad_words)
 
 
 def refused_by_engine(error: UsageError) -> ApiError:

@@ -76,6 +76,10 @@ def post(server: Running, body: Any, path: str = "/v1/completions", **options: A
         ({"prompt": [1], "min_p": 2}, "min_p", "0 to 1"),
         ({"prompt": [1], "seed": "x"}, "seed", "whole number"),
         ({"prompt": [1], "stop": 3}, "stop", "text"),
+        ({"prompt": [1], "stop": ["a"] * 65}, "stop", "at most 64"),
+        ({"prompt": [1], "stop": "a" * 1025}, "stop", "1024 characters"),
+        ({"prompt": [1], "stop": ["b", "a" * 1025]}, "stop", "1024 characters"),
+        ({"prompt": [1], "bad_words": ["a"] * 1025}, "bad_words", "at most 1024"),
         ({"prompt": [1], "bad_words": [" "]}, "bad_words", "words"),
         ({"prompt": [1], "logit_bias": {"a": 1}}, "logit_bias", "token ids"),
         ({"prompt": [1], "logit_bias": {"1": 101}}, "logit_bias", "100"),
@@ -227,3 +231,25 @@ def test_what_is_no_http_ends_its_connection_alone(shared: Running) -> None:
         connection.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert b"400" in connection.recv(1000)
     assert httpx.get(f"{shared.url}/health").status_code == 200
+
+
+def test_headers_without_end_are_cut_off(shared: Running) -> None:
+    """A client that sends header after header would else fill the memory; large bodies sent in a row are none."""
+    host, _, port = shared.url.removeprefix("http://").partition(":")
+    answer = b""
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        try:
+            for _ in range(1000):
+                connection.sendall(b"a" * 20_000)
+            answer = connection.recv(1000)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b" 400 "
+    assert b" 400 " in answer
+    body = json.dumps({"prompt": [1], "max_tokens": 1, "user": "u" * 19_000}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % len(body)
+    several = (head + b"\r\n" + body) * 9 + head + b"Connection: close\r\n\r\n" + body
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(several)
+        parts = list(iter(lambda: connection.recv(65536), b""))
+    assert b"".join(parts).count(b"HTTP/1.1 200 OK") == 10
