@@ -24,7 +24,7 @@ from pathlib import Path
 from runtime.bundle.errors import Eagle3Error, ErrorGroup, UsageError
 from runtime.request import Request
 from runtime.sampling.params import GREEDY, SamplingParams
-from runtime.sampling.parse import READERS, UNSUPPORTED, parameters, sampling_params
+from runtime.sampling.parse import READERS, UNSUPPORTED, brief, parameters, sampling_params
 from runtime.text import Message, Tokenizer
 
 FORMS = ("prompt", "messages", "prompt_token_ids")
@@ -122,7 +122,7 @@ def parse_line(line: str, where: str) -> Prompt:
     if not (name is None or isinstance(name, str) or type(name) is int):
         raise bad("id to be text or a whole number", repr(name))
     if not (kind is None or isinstance(kind, str)):
-        raise bad("kind to be text", _brief(kind))
+        raise bad("kind to be text", brief(kind))
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise bad("max_tokens to be a whole number of at least 1", repr(max_tokens))
     value = data[given[0]]
@@ -130,14 +130,14 @@ def parse_line(line: str, where: str) -> Prompt:
         case "prompt" if not isinstance(value, str):
             raise bad("prompt to be text", f"a {type(value).__name__}")
         case "messages" if not (isinstance(value, list) and value and all(map(_is_message, value))):
-            raise bad('messages to be a list like [{"role": "user", "content": "Hello"}]', _brief(value))
+            raise bad('messages to be a list like [{"role": "user", "content": "Hello"}]', brief(value))
         case "prompt_token_ids" if not (
             isinstance(value, list) and value and all(type(token) is int for token in value)
         ):
-            raise bad("prompt_token_ids to be a list of at least one id", _brief(value))
+            raise bad("prompt_token_ids to be a list of at least one id", brief(value))
     ignore_eos = data.get("ignore_eos")
     if not isinstance(ignore_eos, bool | None):
-        raise bad("ignore_eos to be true or false", _brief(ignore_eos))
+        raise bad("ignore_eos to be true or false", brief(ignore_eos))
     parameters(data, what)  # types only: bad words wait for the bundle's tokenizer
     sampling = {key: data[key] for key in READERS if data.get(key) is not None}
     content = tuple(value) if isinstance(value, list) else value
@@ -227,8 +227,3 @@ def raise_together(what: str, problems: list[Eagle3Error]) -> None:
 
 def _is_message(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
-
-
-def _brief(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -83,7 +83,7 @@ def sampling_params(
             where,
             name,
             expected=f"no {name}, for this bundle has no tokenizer",
-            found=_brief(data[name]),
+            found=brief(data[name]),
             repair="use stop_token_ids" if name == "stop" else f"leave {name} out",
         )
     words = values.pop("bad_words", None)
@@ -104,7 +104,7 @@ def parameters(data: Mapping[str, object], where: str) -> dict[str, Any]:
                 where,
                 key,
                 expected=f"no {key}, for {thing} is not supported",
-                found=_brief(data[key]),
+                found=brief(data[key]),
                 repair=f"leave {key} out",
             )
     values: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def parameters(data: Mapping[str, object], where: str) -> dict[str, Any]:
             values[key] = read(value)
         except (TypeError, ValueError, OverflowError):
             raise ParameterError(
-                where, key, expected=f"{key} to be {wanted}", found=_brief(value), repair=f"correct {key}"
+                where, key, expected=f"{key} to be {wanted}", found=brief(value), repair=f"correct {key}"
             ) from None
     return values
 
@@ -178,6 +178,11 @@ def _ids(value: object) -> tuple[int, ...]:
     return tuple(map(_integer, value))
 
 
+def _distinct(value: object) -> tuple[int, ...]:
+    # Looked through at every step, so as many as a body can hold would hold everybody up
+    return tuple(dict.fromkeys(_ids(value)))
+
+
 def _biases(value: object) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise TypeError
@@ -196,7 +201,7 @@ READERS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "frequency_penalty": (NUMBER, _number),
     "repetition_penalty": (NUMBER, _number),
     "logit_bias": ('an object of token ids and numbers, like {"42": -1.5}', _biases),
-    "allowed_token_ids": (IDS, _ids),
+    "allowed_token_ids": (IDS, _distinct),
     "bad_words": ("a list of words", _words),
     "min_tokens": (INTEGER, _integer),
     "stop": ("text or a list of texts", _stop),
@@ -207,6 +212,11 @@ READERS: dict[str, tuple[str, Callable[[object], Any]]] = {
 }
 
 
-def _brief(value: object) -> str:
-    text = json.dumps(value)
+def brief(value: object) -> str:
+    """A value of a JSON request as an error shows it, in at most 80 characters."""
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        # Reading may go a level deeper than writing
+        return "a value that is nested too deeply"
     return text if len(text) <= 80 else text[:79] + "…"

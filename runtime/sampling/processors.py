@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from runtime.sampling.counts import TokenCounts
 from runtime.sampling.params import SamplingParams
 
+# A repetition penalty beyond is 0 or infinite in float32, and makes NaN of a logit that is infinite or 0
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+
 
 class RowProcessors:
     """Changes one request's rows of logits, one after another: `apply` to a row, `advance` by its draft, and again.
@@ -95,8 +98,10 @@ def _penalise(row: NDArray[np.float32], params: SamplingParams, counts: TokenCou
     """Repetition, then frequency, then presence penalty, of the counted ids only."""
     logits = row[counts.ids]
     if params.repetition_penalty != 1.0:
-        factor = np.float32(params.repetition_penalty)
-        repeated = np.where(logits > 0, logits / factor, logits * factor)
+        factor = np.float32(min(max(params.repetition_penalty, _SMALLEST), _LARGEST))
+        # What overflows is infinite, which a row may hold: such a token is certain, or never comes
+        with np.errstate(over="ignore", under="ignore"):
+            repeated = np.where(logits > 0, logits / factor, logits * factor)
         logits = np.where(counts.present, repeated, logits)
     logits -= np.float32(params.frequency_penalty) * counts.generated
     logits -= np.float32(params.presence_penalty) * (counts.generated > 0)

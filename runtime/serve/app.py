@@ -222,7 +222,10 @@ def make_app(
         Route("/version", tell_version, methods=["GET"]),
     ]
     handlers = {ApiError: _api_error, HTTPException: _http_error}
-    return LastResort(Guard(Starlette(routes=routes, exception_handlers=handlers), api_keys))
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    # A redirect is no error of OpenAI's, and sends a client to whatever host its own header named
+    app.router.redirect_slashes = False
+    return LastResort(Guard(app, api_keys))
 
 
 def _model(name: str, served: Served) -> dict[str, object]:

@@ -32,6 +32,21 @@ Exit codes: 0 ended by a signal, 1 unexpected, 2 usage (the port is taken, the e
 """
 
 
+# Some thirty years. The loop's clock counts milliseconds in 64 bits, so it can wait neither for ever nor for 1e30 s
+_LONGEST_S = 1e9
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse what FloatRange lets pass: infinity, a time beyond all use, and NaN, which is in no range."""
+    if value is not None and not value <= _LONGEST_S:
+        raise click.BadParameter(f"{value:g} is not a number of seconds up to {_LONGEST_S:g}.", context, parameter)
+    return value
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text) and text == text.strip() and text.isprintable()
+
+
 @click.command("serve", epilog=EPILOG, short_help="Serve a bundle over HTTP, with OpenAI's interface.")
 @click.option(
     "--bundle", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The folder that eagle3-build made."
@@ -72,12 +87,14 @@ Exit codes: 0 ended by a signal, 1 unexpected, 2 usage (the port is taken, the e
 @click.option(
     "--request-timeout",
     type=click.FloatRange(min=0, min_open=True),
+    callback=_seconds,
     metavar="SECONDS",
     help="End a request that takes longer, its wait included, with 504.  [default: no limit]",
 )
 @click.option(
     "--shutdown-timeout",
     type=click.FloatRange(min=0),
+    callback=_seconds,
     default=30.0,
     show_default=True,
     metavar="SECONDS",
@@ -135,8 +152,20 @@ def serve(
             found=f"no {' and no '.join(missing)}",
             repair="pip install 'eagle3-aot[serve]'",
         )
-    if any(not key.strip() or not key.isascii() for key in api_keys):
-        raise UsageError("An API key is empty or not ASCII", repair="give another --api-key, or leave it out")
+    if not all(_is_plain(key) and key.isascii() for key in api_keys):
+        raise UsageError(
+            "An API key is empty, not ASCII, or has what no header can carry",
+            expected="ASCII characters that print, none of them a space at either end",
+            repair="give another --api-key, or leave it out",
+        )
+    bad = next((name for name in names if not _is_plain(name)), None)
+    if bad is not None:
+        raise UsageError(
+            "A model's name for clients cannot be used",
+            expected="characters that print, none of them a space at either end",
+            found=repr(bad),
+            repair="give another --served-model-name, or leave it out",
+        )
     from runtime.serve.start import Settings, start
 
     start(

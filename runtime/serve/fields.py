@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from runtime.bundle.errors import UsageError
-from runtime.sampling.params import SamplingParams
-from runtime.sampling.parse import READERS, UNSUPPORTED, ParameterError, sampling_params
+from runtime.sampling.params import MOST_BAD_WORDS, MOST_STOPS, SamplingParams
+from runtime.sampling.parse import READERS, UNSUPPORTED, ParameterError, brief, sampling_params
 from runtime.serve.errors import ApiError, invalid, refused
 from runtime.text import Tokenizer
 
@@ -132,6 +132,7 @@ def sampling_of(
     Raises:
         ApiError: 400, naming the parameter.
     """
+    _check_lists(data)
     # Here a number, there true or false
     given = {name: value for name, value in data.items() if name != "logprobs"}
     try:
@@ -141,6 +142,14 @@ def sampling_of(
     except UsageError as error:
         raise refused(error, _param(error)) from None
     return params
+
+
+def _check_lists(data: Mapping[str, object]) -> None:
+    """Raise ApiError 400 for more texts than any request may have, before they are encoded."""
+    for name, most in (("stop", MOST_STOPS), ("bad_words", MOST_BAD_WORDS)):
+        texts = data.get(name)
+        if isinstance(texts, list) and len(texts) > most:
+            raise wrong(name, f"at most {most} texts", texts)
 
 
 def refused_by_engine(error: UsageError) -> ApiError:
@@ -161,9 +170,7 @@ def _param(error: UsageError) -> str | None:
 
 def wrong(name: str, expected: str, found: object) -> ApiError:
     """400 for a value of the wrong type or out of range."""
-    text = json.dumps(found)
-    text = text if len(text) <= 80 else kind_of(found)
-    return invalid(f"{name} is wrong: expected {expected}, found {text}.", name)
+    return invalid(f"{name} is wrong: expected {expected}, found {brief(found)}.", name)
 
 
 def kind_of(value: object) -> str:

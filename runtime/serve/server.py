@@ -13,7 +13,9 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import ip_address
+from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -76,6 +78,12 @@ def listen(bound: socket.socket, address: Address) -> None:
 def _in_words(address: Address) -> Iterator[None]:
     try:
         yield
+    except UnicodeError:
+        raise UsageError(
+            f"The server cannot listen on {address.host!r}",
+            found="a name that no host can have",
+            repair="choose a --host of this machine, such as 127.0.0.1",
+        ) from None
     except OSError as error:
         repair = {
             errno.EADDRINUSE: "end what listens there, or choose another --port (0 takes a free one)",
@@ -109,6 +117,15 @@ def set_up_log(level: str) -> None:
     theirs.setLevel(max(logging.WARNING, ours.level))
 
 
+def _http() -> Literal["h11"] | type[asyncio.Protocol]:
+    """httptools where it is installed, which takes a third of h11's time."""
+    if find_spec("httptools") is None:
+        return "h11"
+    from runtime.serve.protocol import BoundedHttp
+
+    return BoundedHttp
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn, whose signals are ours: it would end the process by the signal, and not with exit code 0.
 
@@ -120,7 +137,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="auto",  # httptools where it is installed, which takes a third of h11's time
+                http=_http(),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -154,6 +154,11 @@ def test_texts_need_a_tokenizer(name: str, repair: str) -> None:
     assert sampling_params(ALL | {"stop": []}, None, default=GREEDY, where=WHERE).top_k == 40
 
 
+def test_allowed_ids_are_kept_once() -> None:
+    """They are looked through at every step, and a body has room for millions."""
+    assert read({"allowed_token_ids": [5, 3, 5, 5, 3]}).allowed_token_ids == (5, 3)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab 1\ud83d", max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("0123456789-a", max_size=3), inner, max_size=2),

@@ -132,3 +132,20 @@ def test_counts_kept_over_steps_are_those_counted_anew(prompt: list[int], steps:
         tokens += [*drafts[:accepted], 3]
     counts.follow(prompt, len(prompt))
     assert counts.generated.sum() == 0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("penalty", [1e300, 3.5e38, 1e38, 1e-38, 1e-45, 5e-324])
+def test_a_repetition_penalty_beyond_float32_makes_no_nan(penalty: float) -> None:
+    """A logit of 0 times infinity, or 0 divided by 0, would be NaN, and the largest of a row with one is that one."""
+    row = np.array([0.0, -0.0, 2.0, -2.0, 1e-30, np.inf, -np.inf, 5.0], dtype=np.float32)
+    history = range(7)
+    for params in (GREEDY, SamplingParams(seed=1), SamplingParams(seed=1, top_k=3, top_p=0.9)):
+        asked = replace(params, repetition_penalty=penalty, frequency_penalty=0.5, presence_penalty=-0.5)
+        (changed,) = run(asked, history, 3, [], [row])
+        assert not np.isnan(changed).any()
+        assert changed[6] == -np.inf
+        assert changed[7] == 5
+        rows = SampledRows(asked, list(history), 3, [], 0, frozenset())
+        (choice,) = Sampler(8).choose([rows], torch.from_numpy(row)[None])
+        assert choice.token_ids == [5]

@@ -12,6 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runtime.serve.chat import read_chat
+from runtime.serve.completions import read_completion
+from runtime.serve.errors import ApiError
+from runtime.serve.fields import parse_body
 from tests.runtime.loop.rig import Rig
 from tests.runtime.serve.conftest import MODEL, Running, engine_of, serving
 
@@ -72,6 +76,10 @@ def post(server: Running, body: Any, path: str = "/v1/completions", **options: A
         ({"prompt": [1], "min_p": 2}, "min_p", "0 to 1"),
         ({"prompt": [1], "seed": "x"}, "seed", "whole number"),
         ({"prompt": [1], "stop": 3}, "stop", "text"),
+        ({"prompt": [1], "stop": ["a"] * 257}, "stop", "at most 256"),
+        ({"prompt": [1], "stop": "a" * 1025}, "stop", "1024 characters"),
+        ({"prompt": [1], "stop": ["b", "a" * 1025]}, "stop", "1024 characters"),
+        ({"prompt": [1], "bad_words": ["a"] * 1025}, "bad_words", "at most 1024"),
         ({"prompt": [1], "bad_words": [" "]}, "bad_words", "words"),
         ({"prompt": [1], "logit_bias": {"a": 1}}, "logit_bias", "token ids"),
         ({"prompt": [1], "logit_bias": {"1": 101}}, "logit_bias", "100"),
@@ -93,6 +101,33 @@ def test_a_bad_request_is_400_and_names_the_parameter(shared: Running, body: Any
     error = error_of(answer)
     assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
     assert words in error["message"]
+
+
+@pytest.mark.parametrize("key", ["prompt", "messages", "stop", "max_tokens", "logit_bias", "tools", "nobody_knows"])
+def test_json_at_the_limit_of_nesting_meets_no_defect(shared: Running, key: str) -> None:
+    """What can just be read could not be written into the error's sentence."""
+    read = 0
+    for depth in range(850, 1000):
+        body = b'{"max_tokens": 1, "%s": %s1%s}' % (key.encode(), b"[" * depth, b"]" * depth)
+        for reader in (read_completion, read_chat):
+            with pytest.raises(ApiError) as caught:
+                reader(parse_body(body), shared.served)
+            assert caught.value.status == 400
+            read += "not JSON" not in caught.value.message
+    # Both sides of the limit were met
+    assert 0 < read < 300
+
+
+def test_a_wrong_value_is_not_sent_back_whole(shared: Running) -> None:
+    for name, value in (
+        ("top_k", -(10**4000)),
+        ("logit_bias", {str(i): 101 for i in range(1000)}),
+        ("stop", [0] * 999),
+    ):
+        answer = post(shared, {"prompt": [1], name: value})
+        assert answer.status_code == 400
+        assert error_of(answer)["param"] == name
+        assert len(answer.content) < 500
 
 
 def test_a_prompt_that_is_too_long_has_openais_code(shared: Running) -> None:
@@ -129,6 +164,8 @@ def test_no_body_meets_a_defect(shared: Running, body: dict[str, Any]) -> None:
         ("GET", "/v1/nothing", 404),
         ("POST", "/v1/embeddings", 404),
         ("GET", "/v1/models/nobody", 404),
+        ("POST", "/v1/completions/", 404),
+        ("GET", "/health/", 404),
     ],
 )
 def test_paths_and_methods_that_are_not_there(shared: Running, method: str, path: str, status: int) -> None:
@@ -194,3 +231,25 @@ def test_what_is_no_http_ends_its_connection_alone(shared: Running) -> None:
         connection.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert b"400" in connection.recv(1000)
     assert httpx.get(f"{shared.url}/health").status_code == 200
+
+
+def test_headers_without_end_are_cut_off(shared: Running) -> None:
+    """A client that sends header after header would else fill the memory; large bodies sent in a row are none."""
+    host, _, port = shared.url.removeprefix("http://").partition(":")
+    answer = b""
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        try:
+            for _ in range(1000):
+                connection.sendall(b"a" * 20_000)
+            answer = connection.recv(1000)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b" 400 "
+    assert b" 400 " in answer
+    body = json.dumps({"prompt": [1], "max_tokens": 1, "user": "u" * 19_000}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % len(body)
+    several = (head + b"\r\n" + body) * 9 + head + b"Connection: close\r\n\r\n" + body
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(several)
+        parts = list(iter(lambda: connection.recv(65536), b""))
+    assert b"".join(parts).count(b"HTTP/1.1 200 OK") == 10
