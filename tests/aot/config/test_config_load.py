@@ -82,7 +82,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
         },
         "additional_config": {"neuron_config": {"on_device_sampling_config": None}},
         "backend": {"name": "aoti", "device": "cpu", "gemm": "auto"},
-        "buckets": {"prefill_tokens": [128], "num_seqs": [1, 4], "context_tokens": [512, 2048]},
+        "buckets": {"prefill_tokens": [64, 128], "num_seqs": [1, 4], "context_tokens": [512, 2048]},
         "draft_fused": False,
         "exact_greedy": True,
         "kv_blocks": 513,

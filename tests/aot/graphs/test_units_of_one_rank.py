@@ -19,12 +19,13 @@ DEMO = "e7020a3e012d1f17f919c1aba54c18c89c42332984b3cdf09815e2ac372fca25"
 
 
 def test_the_demo_s_units_are_described_as_ever() -> None:
-    # As it was then: graphs that give tokens alone, one number of drafts
+    # As it was then: graphs that give tokens alone, one number of drafts, one prefill bucket
     config = load_config(
         ROOT / "configs" / "smollm2-135m.yaml",
         [
             "additional_config.neuron_config.on_device_sampling_config.all_greedy=true",
             "speculative_config.num_speculative_tokens_per_batch_size=null",
+            "buckets.prefill_tokens=[128]",
         ],
     )
     models = read_models(config)
