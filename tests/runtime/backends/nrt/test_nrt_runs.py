@@ -331,7 +331,8 @@ def test_two_ranks_compute_together(two: NrtBackend, stand_in: StandIn) -> None:
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
     for _ in range(20):  # ranks that are out of step would meet in the wrong pass sooner or later
         y, seen = run([x, cast(Tensor, pool)])
-        torch.testing.assert_close(torch.tensor(y.tolist()), W @ (N * x), rtol=1e-6, atol=0)  # CPUs sum in their own order
+        # Not bit by bit: CPUs sum in their own order
+        torch.testing.assert_close(torch.tensor(y.tolist()), W @ (N * x), rtol=1e-6, atol=0)
         assert seen.tolist() == [0]  # a result is read from rank 0
         x = on_device(y).host() / 64
     assert pool.nbytes() == 2 * 1024
