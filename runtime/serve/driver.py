@@ -3,6 +3,10 @@
 The loop's thread never touches the engine: it leaves commands in a queue, which the engine's thread obeys between two
 steps. What a step brought goes back as one callback of the loop, however many requests it served: each such callback
 wakes the loop by a system call and takes the interpreter's lock from the engine.
+
+A compiled call holds the interpreter's lock. A loop that works while the engine steps gets it back only when the
+interpreter forces a switch, after each system call anew, and falls behind; so the engine waits between two steps until
+the loop has sent what the last one brought. That costs what the sending takes.
 """
 
 from __future__ import annotations
@@ -34,6 +38,9 @@ from runtime.serve.errors import (
 )
 
 logger = logging.getLogger("eagle3.serve")
+
+# Longest wait of the engine for the loop, in seconds; it is reached only where a client's own work is slow
+PATIENCE = 0.01
 
 
 class Observer(Protocol):
@@ -146,7 +153,7 @@ class Driver:
         self.max_queue, self.capacity = max_queue, max_running + max_queue
         self._request_timeout = request_timeout
         self._commands: deque[Callable[[_News], None]] = deque()
-        self._wake = threading.Event()
+        self._wake, self._sent = threading.Event(), threading.Event()
         self._tickets: dict[str, Ticket] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -254,6 +261,8 @@ class Driver:
             self.failed = True
             for request_id in list(self._tickets):
                 self._retire(request_id, engine_failed(), "error", news.time)
+        # The tasks just woken run before this: callbacks are run in turns, and theirs are in the next one
+        asyncio.get_running_loop().call_soon(self._sent.set)
 
     # On the engine's thread
 
@@ -270,7 +279,9 @@ class Driver:
                         self._wake.wait()
                     continue
                 steps = self._engine.step()
+                self._sent.clear()
                 self._tell(_News(steps=steps, finished=self._engine.take_finished()))
+                self._sent.wait(PATIENCE)
         except Exception as error:
             logger.error("The engine failed, and every request with it: %s", describe(error), exc_info=debugging())
             self._tell(_News(failed=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,15 +75,19 @@ def start(settings: Settings) -> None:
         from runtime.engine import Engine
 
         started = time.perf_counter()
-        engine = Engine.load(
-            session.bundle,
-            speculation=settings.speculation,
-            device=settings.device,
-            tokenizer=tokenizer,
-            rejection=settings.rejection,
-            prefix_caching=settings.prefix_caching,
-            schedule=schedule,
-        )
+        # In a thread that ends: compute threads belong to the one that first needed them, and while two have some,
+        # OpenMP takes the machine for overcommitted and puts them to sleep at every barrier, which halves the speed
+        with ThreadPoolExecutor(1) as loader:
+            engine = loader.submit(
+                Engine.load,
+                session.bundle,
+                speculation=settings.speculation,
+                device=settings.device,
+                tokenizer=tokenizer,
+                rejection=settings.rejection,
+                prefix_caching=settings.prefix_caching,
+                schedule=schedule,
+            ).result()
         try:
             _serve(engine, session.bundle.manifest, tokenizer, bound, settings, time.perf_counter() - started)
         finally:
