@@ -238,11 +238,13 @@ def test_a_real_bundle_answers_the_openai_client(smollm2_bundle: Path) -> None:
     with server(smollm2_bundle, ("--api-key", "k", "--served-model-name", "small")) as (url, _):
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
         question: Any = [{"role": "user", "content": "What is the capital of France?"}]
-        whole = client.chat.completions.create(model="small", messages=question, max_tokens=40)
-        parts = client.chat.completions.create(model="small", messages=question, max_tokens=40, stream=True)
-        text = "".join(part.choices[0].delta.content or "" for part in parts)
-        assert whole.choices[0].message.content == text
-        assert "Paris" in text
-        # This bundle's graphs only take the likeliest token
-        with pytest.raises(openai.BadRequestError, match="temperature 0"):
-            client.chat.completions.create(model="small", messages=question, temperature=0.7)
+        texts = []
+        # The likeliest tokens, and drawn ones of a seed: streamed or whole, the same text
+        for sampling in ({"temperature": 0}, {"temperature": 0.7, "seed": 7}):
+            asked: Any = {"model": "small", "messages": question, "max_tokens": 40, **sampling}
+            whole = client.chat.completions.create(**asked)
+            parts = client.chat.completions.create(**asked, stream=True)
+            texts.append("".join(part.choices[0].delta.content or "" for part in parts))
+            assert whole.choices[0].message.content == texts[-1]
+        assert "Paris" in texts[0]
+        assert texts[0] != texts[1]
