@@ -15,6 +15,9 @@ from runtime.writable import check_writable, unwritable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from runtime.bench.facts import Facts
 
 FAINT = 0.45
 BOLD = {"color": "black", "linewidth": 2.5}
@@ -64,7 +67,15 @@ def plot(result: Result, file: Path) -> None:
     lines = {label: line for handles, labels in named for line, label in zip(handles, labels, strict=True)}
     # One legend for both panels, beside them: in eight kinds it would cover what it explains
     figure.legend(lines.values(), lines.keys(), loc="outside right center", fontsize="small")
-    facts = result.facts
+    save_titled(figure, result.facts, file)
+
+
+def save_titled(figure: Figure, facts: Facts, file: Path) -> None:
+    """Write `figure` to `file` under a title that says what was measured on what.
+
+    Raises:
+        UsageError: `file` cannot be written.
+    """
     figure.suptitle(
         plain_text(
             f"{facts.bundle}: {facts.prompts} prompts, {facts.max_tokens} new tokens, {facts.dtype}, "

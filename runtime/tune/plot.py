@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.bench.plot import plain_text
+from runtime.bench.plot import save_titled
 from runtime.tune.result import Cell, Result
-from runtime.writable import unwritable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,18 +47,7 @@ def plot(result: Result, file: Path) -> None:
     handles, labels = goodput.get_legend_handles_labels()
     handles += goodput.plot([], [], linestyle=":", color=GREY) + goodput.plot([], [], **_star(GREY))
     figure.legend(handles, [*labels, "plain decoding", "K to use"], loc="outside right center", frameon=False)
-    facts = result.facts
-    figure.suptitle(
-        plain_text(
-            f"{facts.bundle}: {facts.prompts} prompts, {facts.max_tokens} new tokens, {facts.dtype}, "
-            f"{facts.cpu}, {facts.threads} threads"
-        ),
-        fontsize=10,
-    )
-    try:
-        figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise unwritable("--plot", file, error) from None
+    save_titled(figure, result.facts, file)
 
 
 def _draw_goodput(axes: Axes, row: Mapping[int | None, Cell], size: int, best: int, colour: Any) -> None:

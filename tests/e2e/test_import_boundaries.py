@@ -24,6 +24,7 @@ BESIDES = {
     "runtime/serve/app.py": {"anyio", "starlette"},
     "runtime/serve/metrics.py": {"prometheus_client"},
     "runtime/serve/respond.py": {"starlette"},
+    "runtime/serve/protocol.py": {"uvicorn"},
     "runtime/serve/server.py": {"starlette", "uvicorn"},
 }
 NEVER_IN_RUNTIME = ("torch._inductor", "torch._dynamo", "torch.export", "torch.compile")
