@@ -38,7 +38,7 @@ POOL_FACTOR = 16
 
 def request(bundle: Bundle, max_tokens: int = NEW_TOKENS) -> Request:
     """The benchmark's request: one chat question, end of sequence ignored."""
-    tokenizer = Tokenizer.load(bundle.root / "tokenizer")
+    tokenizer = Tokenizer.of(bundle.tokenizer_files())
     vocabulary = bundle.manifest.target.vocab_size
     prompts = [Prompt("the prompt", PROMPT)]
     return to_requests(prompts, tokenizer, raw=False, vocab_size=vocabulary, max_tokens=max_tokens, ignore_eos=True)[0]

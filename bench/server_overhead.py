@@ -110,7 +110,7 @@ def measure(
     from runtime.text import Tokenizer
 
     opened = open_bundle(bundle)
-    tokenizer = Tokenizer.load(opened.root / "tokenizer")
+    tokenizer = Tokenizer.of(opened.tokenizer_files())
     engine = Engine.load(opened, tokenizer=tokenizer)
     kinds = [Kind(PROMPTS[number % len(PROMPTS)], max_tokens, ignore_eos=True) for number in range(requests)]
     library: list[float] = []

@@ -26,7 +26,7 @@ SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, seed=1)
 
 def requests(bundle: Bundle, count: int, max_tokens: int) -> list[Request]:
     """The first prompts of the evaluation set, end of sequence ignored."""
-    tokenizer = Tokenizer.load(bundle.root / "tokenizer")
+    tokenizer = Tokenizer.of(bundle.tokenizer_files())
     prompts = read_prompts(PROMPTS)[:count]
     made = to_requests(
         prompts,

@@ -30,7 +30,7 @@ from runtime.prompts import Prompt, to_requests
 from runtime.request import Request
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.sampling.parse import sampling_params
-from runtime.text import Tokenizer, has_tokenizer
+from runtime.text import Tokenizer
 
 DEFAULT_MAX_TOKENS = 256
 FIXED_SEED = 0
@@ -139,8 +139,8 @@ def open_session(path: Path, options: Options) -> Session:
     if (path / MANIFEST).is_file():
         threading.Thread(target=_import_torch, name="import torch").start()
     bundle = open_bundle(path, device=options.device)
-    folder = bundle.root / "tokenizer"
-    session = Session(bundle, Tokenizer.load(folder) if has_tokenizer(folder) else None, options)
+    files = bundle.tokenizer_files()
+    session = Session(bundle, Tokenizer.of(files) if files else None, options)
     if options.device == SIMULATOR:
         session.progress("Running the graphs on this CPU: what they compute, not how fast a device computes it.")
     return session

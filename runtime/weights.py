@@ -11,7 +11,6 @@ from torch import Tensor
 from runtime.bundle.errors import IntegrityError
 from runtime.bundle.manifest import Constant
 from runtime.bundle.open import Bundle
-from runtime.bundle.paths import inside
 
 
 class Weights:
@@ -40,10 +39,9 @@ class Weights:
             ) from None
         place = (reference.file, reference.tensor)
         if place not in self._tensors:
-            if reference.file not in self._files:
-                path = inside(self._bundle.root, reference.file)
-                self._files[reference.file] = safe_open(path, framework="pt")
             try:
+                if reference.file not in self._files:
+                    self._files[reference.file] = safe_open(self._bundle.path(reference.file), framework="pt")
                 self._tensors[place] = self._files[reference.file].get_tensor(reference.tensor)
             except SafetensorError:
                 raise IntegrityError(

@@ -53,13 +53,13 @@ class WeightStore:
                 if content not in self._by_content:
                     key = name if layout == PLAIN else f"{name}@{layout}"
                     fresh[key] = tensor
-                    self._by_content[content] = WeightRef("", key)
+                    self._by_content[content] = WeightRef("", key, content)
                 pending.append((f"{scope}.{name}", layout, content))
         if fresh:
             file = self._write(scope, fresh)
             for content, reference in self._by_content.items():
                 if not reference.file:
-                    self._by_content[content] = WeightRef(file, reference.tensor)
+                    self._by_content[content] = WeightRef(file, reference.tensor, content)
         for full_name, layout, content in pending:
             self.references.setdefault(full_name, {})[layout] = self._by_content[content]
 

@@ -12,7 +12,6 @@ from runtime.backends import Run
 from runtime.bundle.errors import HostError
 from runtime.bundle.manifest import KVCache, Unit
 from runtime.bundle.open import Bundle
-from runtime.bundle.paths import inside
 from runtime.pools import allocate_pools
 from runtime.weights import Weights
 
@@ -37,7 +36,9 @@ class AotiBackend:
     def open(self, unit: Unit, scope: str) -> Run:
         key = (unit.name, scope)
         if key not in self._opened:
-            path = str(inside(self._bundle.root, unit.artifact).resolve())
+            # The runner looks for unit.json beside a library called unit.so, and does what it says: this path leads to
+            # the open file alone
+            path = self._bundle.path(unit.artifact)
             runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)
             constants = self._weights.bind(scope, unit.constants)
             # User-managed: the module keeps pointers and copies nothing, so the tensors must outlive it

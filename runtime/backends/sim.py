@@ -9,7 +9,6 @@ uses one, and only for a device that somebody asked for by name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +20,6 @@ from runtime.bundle.errors import HostError, IntegrityError, UsageError
 from runtime.bundle.interface import Parameter
 from runtime.bundle.manifest import KVCache, Unit
 from runtime.bundle.open import Bundle
-from runtime.bundle.paths import inside
 
 JAX = "0.10.2"
 # How many virtual devices a process gets: their number is fixed once XLA has started
@@ -38,7 +36,7 @@ class SimBackend:
     """Implements `runtime.backends.Backend` with XLA's CPU client; units are whole graphs."""
 
     def __init__(self, bundle: Bundle, weights: WeightSource) -> None:
-        self._root, self._weights = bundle.root, weights
+        self._bundle, self._weights = bundle, weights
         self._num_blocks = bundle.manifest.kv_cache.num_blocks
         self._units = bundle.manifest.units
         self.ranks = bundle.manifest.requires.ranks
@@ -84,7 +82,7 @@ class SimBackend:
         self._held.clear()
 
     def _load(self, unit: Unit) -> Run:
-        program = self._xla.compile(inside(self._root, unit.artifact))
+        program = self._xla.compile(self._bundle.read(unit.artifact), unit.name)
         fixed = {p.name: self._fixed(p, unit) for p in unit.parameters if p.role in ("weight", "rank")}
         positions = {spec.name: index for index, spec in enumerate(unit.inputs)}
         count = len(unit.outputs)
@@ -191,8 +189,8 @@ class _Xla:
         mesh = jax.sharding.Mesh(self._devices, ("rank",))
         self._sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
-    def compile(self, file: Path) -> Any:
-        """The program of a HLO file.
+    def compile(self, module: bytes, name: str) -> Any:
+        """The program of a HloModuleProto; `name` is its unit's, for the error.
 
         Raises:
             IntegrityError: XLA does not take it.
@@ -205,11 +203,11 @@ class _Xla:
         ids = numpy.arange(self.ranks, dtype=numpy.int32).reshape(self.ranks, 1)
         options.device_assignment = client.DeviceAssignment.create(ids)
         try:
-            program = client._xla.mlir.hlo_to_stablehlo(file.read_bytes())
+            program = client._xla.mlir.hlo_to_stablehlo(module)
             return self._backend.compile_and_load(program, client.DeviceList(tuple(self._devices)), options)
         except (ValueError, RuntimeError) as error:
             raise IntegrityError(
-                f"{file.name} of {file.parent.name} is no module that XLA can run",
+                f"The graph of unit {name} is no module that XLA can run",
                 expected="a valid HloModuleProto",
                 found=str(error).partition("\n")[0],
                 repair="rebuild the bundle with eagle3-build",

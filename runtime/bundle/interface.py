@@ -8,8 +8,12 @@ binds by them and checks them against the loaded model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from runtime.bundle.dtypes import Dtype
+from runtime.bundle.ranges import Between, Entries
+
+Shape = Annotated[tuple[Annotated[int, Between(0, 2**40)], ...], Entries(0, 8)]
 Role = Literal["weight", "kv", "rank", "input"]
 
 
@@ -25,8 +29,8 @@ class Parameter:
     name: str
     neff_name: str
     role: Role
-    dtype: str
-    shape: tuple[int, ...]
+    dtype: Dtype
+    shape: Shape
     sharded: bool = False
 
 
@@ -36,6 +40,6 @@ class Result:
 
     name: str
     neff_name: str
-    dtype: str
-    shape: tuple[int, ...]
+    dtype: Dtype
+    shape: Shape
     alias_of: str = ""

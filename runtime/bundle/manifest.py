@@ -10,6 +10,9 @@ Names of values in a graph: its inputs, the outputs of earlier calls, and `kv.N.
 follow under the same block table. Where several ranks share the model, `rank` is the number of the one that runs, [1]
 int32, and shapes are those of one rank.
 
+What each number and name can be is said at its field (`ranges.py`); what the parts say of one another is compared when
+the bundle is opened (`contradictions.py`).
+
 A unit's **constant** is bound to the weight `scope + "." + constant.weight` in the layout that the compiled code wants
 (`plain`, or a packed one). Weights are stored once by content, however many units and layouts share them.
 """
@@ -20,18 +23,39 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from runtime.bundle.dtypes import Dtype, FloatDtype
 from runtime.bundle.errors import IntegrityError
 from runtime.bundle.interface import Parameter, Result
 from runtime.bundle.neff import Neff
+from runtime.bundle.ranges import Ascending, Between, Entries, Matching, OneOf
 from runtime.bundle.record import added, from_json, to_json
 from runtime.bundle.schedule import KSchedule
 
 FORMAT_VERSION = 1
 
+# Slots and positions are int32, and so is everything that is counted in tokens
+MOST_TOKENS = 2**31 - 1
+BACKENDS = ("aoti", "neuron")
+
+Tokens = Annotated[int, Between(1, MOST_TOKENS)]
+Count = Annotated[int, Between(1, 2**16)]
+Layer = Annotated[int, Between(0, 2**16)]
+TokenId = Annotated[int, Between(0, MOST_TOKENS)]
+# Part of a file's name in the bundle
+Name = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,199}", "a name of letters, digits, '.', '_' and '-'")]
+Text = Annotated[str, Entries(0, 4096)]
+Relative = Annotated[str, Entries(1, 4096)]
+Sha256 = Annotated[str, Matching("[0-9a-f]{64}", "64 hexadecimal digits")]
+Layout = Annotated[
+    str, Matching(r"[a-z][a-z0-9_]{0,63}(\.[0-9]{1,5})?", "a layout's name, as plain, block32_pair2 or shard.0")
+]
+BucketSizes = Annotated[tuple[Tokens, ...], Entries(1, 1000), Ascending()]
+
 # A dimension is a number, or the name of one that the caller chooses up to the unit's bound: "context_blocks".
-Dim = int | str
+Dim = Annotated[int, Between(0, 2**40)] | Annotated[str, OneOf(("context_blocks", "num_blocks"))]
+Shape = Annotated[tuple[Dim, ...], Entries(0, 8)]
 
 GraphKind = Literal[
     "target_prefill",
@@ -55,18 +79,23 @@ UNIFORMS = "uniforms"
 class TensorSpec:
     """One value: its name, dtype ("int32", "bfloat16", ...) and shape."""
 
-    name: str
-    dtype: str
-    shape: tuple[Dim, ...]
+    name: Name
+    dtype: Dtype
+    shape: Shape
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant of a compiled unit: its name in the module, the weight it takes, and the layout it wants."""
+    """A constant of a compiled unit: its name in the module, the weight it takes, and the layout it wants.
 
-    name: str
-    weight: str
-    layout: str
+    dtype and shape are those of the stored tensor, so in that layout; of a weight that ranks share, one rank's.
+    """
+
+    name: Name
+    weight: Name
+    layout: Layout
+    dtype: Dtype
+    shape: Annotated[tuple[Annotated[int, Between(0, 2**40)], ...], Entries(0, 8)]
 
 
 @dataclass(frozen=True)
@@ -78,9 +107,9 @@ class Unit:
     device compiler made of it, None in a bundle that is lowered only.
     """
 
-    name: str
-    artifact: str
-    digest: str
+    name: Name
+    artifact: Relative
+    digest: Annotated[str, Matching("[0-9a-f]{8,64}", "hexadecimal digits")]
     constants: tuple[Constant, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -93,10 +122,10 @@ class Unit:
 class Call:
     """Run `unit` with the weights of `scope` on values named `inputs`; its outputs are then known as `outputs`."""
 
-    unit: str
-    scope: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    unit: Name
+    scope: Annotated[str, Matching(r"[A-Za-z0-9_.]{0,199}", "a scope, as target.layers.7, or nothing")]
+    inputs: tuple[Name, ...]
+    outputs: tuple[Name, ...]
 
 
 @dataclass(frozen=True)
@@ -107,8 +136,8 @@ class Check:
     tokens_equal: whether all tokens agree but for near ties of the dtype.
     """
 
-    reference: str
-    max_abs_error: float
+    reference: Text
+    max_abs_error: Annotated[float, Between(0, float("inf"))]
     tokens_equal: bool
 
 
@@ -120,11 +149,11 @@ class Graph:
     the other numbers that the schedule has for that bucket.
     """
 
-    name: str
+    name: Name
     kind: GraphKind
-    requests: int
-    rows: int
-    context: int
+    requests: Count
+    rows: Tokens
+    context: Tokens
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     calls: tuple[Call, ...]
@@ -133,10 +162,14 @@ class Graph:
 
 @dataclass(frozen=True)
 class WeightRef:
-    """Where one weight lies: a tensor of a safetensors file in the bundle."""
+    """Where one weight lies: a tensor of a safetensors file in the bundle.
 
-    file: str
-    tensor: str
+    content: sha256 over its dtype, shape and bytes as stored; weights of one content share a place.
+    """
+
+    file: Relative
+    tensor: Annotated[str, Entries(1, 400)]
+    content: Sha256
 
 
 @dataclass(frozen=True)
@@ -147,31 +180,31 @@ class KVGroup:
     """
 
     role: Literal["target", "draft"]
-    first_layer: int
-    layers: int
-    kv_heads: int
-    head_dim: int
-    dtype: str
+    first_layer: Layer
+    layers: Count
+    kv_heads: Count
+    head_dim: Count
+    dtype: FloatDtype
 
 
 @dataclass(frozen=True)
 class KVCache:
     """One pool of `num_blocks` blocks per layer; block 0 is the null block, where padding rows write."""
 
-    block_size: int
-    num_blocks: int
-    groups: tuple[KVGroup, ...]
+    block_size: Tokens
+    num_blocks: Annotated[int, Between(2, MOST_TOKENS)]
+    groups: Annotated[tuple[KVGroup, ...], Entries(2, 2)]
 
 
 @dataclass(frozen=True)
 class Model:
     """A model that the bundle holds: how the user named it, a digest of its files, and its configuration."""
 
-    reference: str
-    fingerprint: str
-    vocab_size: int
-    hidden_size: int
-    eos_token_ids: tuple[int, ...]
+    reference: Text
+    fingerprint: Text
+    vocab_size: Tokens
+    hidden_size: Tokens
+    eos_token_ids: Annotated[tuple[TokenId, ...], Entries(0, 4096)]
     config: Mapping[str, Any]
 
 
@@ -185,10 +218,12 @@ class Speculation:
     """
 
     method: Literal["eagle3"]
-    num_speculative_tokens: int
-    aux_layers: tuple[int, ...]
-    row_convention: str
-    num_speculative_tokens_per_batch_size: tuple[tuple[int, ...], ...] = added(())
+    num_speculative_tokens: Annotated[int, Between(1, 2**10)]
+    aux_layers: Annotated[tuple[Layer, ...], Entries(0, 64), Ascending()]
+    row_convention: Text
+    num_speculative_tokens_per_batch_size: Annotated[
+        tuple[tuple[Annotated[int, Between(0, MOST_TOKENS)], ...], ...], Entries(0, 4096)
+    ] = added(())
 
     @property
     def schedule(self) -> KSchedule | None:
@@ -203,15 +238,15 @@ class Speculation:
 
 @dataclass(frozen=True)
 class Limits:
-    max_model_len: int
-    max_num_seqs: int
+    max_model_len: Tokens
+    max_num_seqs: Count
 
 
 @dataclass(frozen=True)
 class Buckets:
-    prefill_tokens: tuple[int, ...]
-    num_seqs: tuple[int, ...]
-    context_tokens: tuple[int, ...]
+    prefill_tokens: BucketSizes
+    num_seqs: BucketSizes
+    context_tokens: BucketSizes
 
     def prefill_within(self, context: int) -> tuple[int, ...]:
         """The prefill buckets that a chunk can run in whose last row sees at most `context` entries.
@@ -236,9 +271,9 @@ class Exactness:
     """
 
     lossless: Literal["exact", "near_tie"]
-    bitwise_across: tuple[Axis, ...]
-    scripted_patterns: int
-    context_widths: tuple[int, ...] = ()
+    bitwise_across: Annotated[tuple[Axis, ...], Entries(0, 3)]
+    scripted_patterns: Annotated[int, Between(0, MOST_TOKENS)]
+    context_widths: Annotated[tuple[Tokens, ...], Entries(0, 4096), Ascending()] = ()
 
 
 @dataclass(frozen=True)
@@ -250,21 +285,21 @@ class Requires:
     lnc: physical cores per logical NeuronCore; 0 where that means nothing.
     """
 
-    backend: str
-    device: str
-    machine: str
-    system: str
-    cpu_features: tuple[str, ...]
-    torch: str
+    backend: Annotated[str, OneOf(BACKENDS)]
+    device: Text
+    machine: Text
+    system: Text
+    cpu_features: Annotated[tuple[Text, ...], Entries(0, 1000)]
+    torch: Text
     amx: bool
-    ranks: int = added(1)
-    lnc: int = added(0)
+    ranks: Count = added(1)
+    lnc: Annotated[int, Between(0, 2)] = added(0)
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    size: int
-    sha256: str
+    size: Annotated[int, Between(0, 2**50)]
+    sha256: Sha256
 
 
 @dataclass(frozen=True)
@@ -275,11 +310,11 @@ class Manifest:
     """
 
     format_version: int
-    bundle_id: str
-    name: str
+    bundle_id: Sha256
+    name: Text
     state: Literal["ready", "lowered"]
-    builder: str
-    dtype: str
+    builder: Text
+    dtype: FloatDtype
     target: Model
     draft: Model
     speculation: Speculation
@@ -288,11 +323,11 @@ class Manifest:
     kv_cache: KVCache
     exactness: Exactness
     requires: Requires
-    toolchain: Mapping[str, str]
-    units: tuple[Unit, ...]
-    graphs: tuple[Graph, ...]
-    weights: Mapping[str, Mapping[str, WeightRef]]
-    files: Mapping[str, FileEntry]
+    toolchain: Mapping[Text, Text]
+    units: Annotated[tuple[Unit, ...], Entries(0, 10_000)]
+    graphs: Annotated[tuple[Graph, ...], Entries(0, 10_000)]
+    weights: Annotated[Mapping[Name, Annotated[Mapping[Layout, WeightRef], Entries(1, 10_000)]], Entries(0, 100_000)]
+    files: Annotated[Mapping[Relative, FileEntry], Entries(0, 20_000)]
 
     @property
     def sampling(self) -> Sampling:

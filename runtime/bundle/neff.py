@@ -22,8 +22,10 @@ from __future__ import annotations
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 from runtime.bundle.errors import IntegrityError
+from runtime.bundle.ranges import Between, Matching
 
 HEADER = struct.Struct("<5Q128sI32s16s256sI64sQI468s")
 STAND_IN = "stand-in"
@@ -56,12 +58,12 @@ class Neff:
     """
 
     path: str
-    package_version: int
-    version: str
+    package_version: Annotated[int, Between(0, 2**64 - 1)]
+    version: Annotated[str, Matching(r"[0-9]{1,20}\.[0-9]{1,20}", "MAJOR.MINOR")]
     build_version: str
-    num_tpb: int
-    lnc: int
-    feature_bits: int
+    num_tpb: Annotated[int, Between(0, 2**32 - 1)]
+    lnc: Annotated[int, Between(0, 2)]
+    feature_bits: Annotated[int, Between(0, 2**64 - 1)]
     hash: str
     uuid: str
     stand_in: bool

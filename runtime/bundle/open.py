@@ -1,37 +1,84 @@
-"""Open a bundle: structure, path safety, sizes and digests, then the host, before anything native is loaded.
+"""Open a bundle: structure, path safety, sizes and digests, then its parts against one another, then the host.
 
-The order matters. Each stage reports all of its own mismatches at once; a later stage runs only when the earlier ones
-passed, so that a message is about the cause and not about its consequences. Nothing here imports torch: digests are
-computed while the caller imports it.
+All of it before anything native is loaded. The order matters. Each stage reports all of its own mismatches at once; a
+later stage runs only when the earlier ones passed, so that a message is about the cause and not about its consequences.
+Nothing here imports torch: digests are computed while the caller imports it.
+
+A bundle may be replaced while it is read, by a build of the same name. Everything is read relative to one open folder,
+and the files stay open, so what is read is wholly the old bundle or wholly the new one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import reprlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from runtime.bundle.contradictions import contradictions
 from runtime.bundle.errors import Eagle3Error, ErrorGroup, IntegrityError, UsageError
+from runtime.bundle.files import OpenFiles, compare_files, sha256_file
+from runtime.bundle.folder import Folder, NotAFileError
 from runtime.bundle.host import check_host
-from runtime.bundle.manifest import FORMAT_VERSION, FileEntry, Manifest, loads
+from runtime.bundle.manifest import FORMAT_VERSION, Manifest, loads
 from runtime.bundle.paths import inside
+from runtime.bundle.ranges import range_problems
 from runtime.bundle.record import parse
 from runtime.bundle.references import reference_problems
+from runtime.bundle.tensors import stored_tensors
+from runtime.bundle.unlisted import MANIFEST
 
-MANIFEST = "manifest.json"
+__all__ = ["MANIFEST", "Bundle", "examine", "file_problems", "open_bundle", "read_manifest", "sha256_file"]
+
 # Hundreds of times the size of a real one; what is larger is not read into memory.
 MAX_MANIFEST_BYTES = 64 * 2**20
 ROW_CONVENTION = "feature_i_token_i_plus_1_at_position_i"
+TOKENIZER_FOLDER = "tokenizer"
+# A build takes minutes, so a second try succeeds; who replaces a bundle in a loop is told
+MOST_TRIES = 10
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle on disk."""
+    """A verified bundle on disk. `files` holds what its manifest lists open; None where a caller made the bundle."""
 
     root: Path
     manifest: Manifest
+    files: OpenFiles | None = None
+
+    def path(self, relative: str) -> str:
+        """A path to a listed file, for what opens files by path. Nothing else of the bundle is beside it.
+
+        Raises:
+            IntegrityError: the manifest does not list it.
+        """
+        if self.files is None:
+            return str(inside(self.root, relative))
+        return self._listed(relative).path(relative)
+
+    def read(self, relative: str) -> bytes:
+        """The content of a listed file; raises IntegrityError where the manifest does not list it."""
+        if self.files is None:
+            return inside(self.root, relative).read_bytes()
+        return self._listed(relative).read(relative)
+
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """The tokenizer's files by name, as the manifest lists them; empty in a bundle that takes token ids only."""
+        prefix = f"{TOKENIZER_FOLDER}/"
+        return {name.removeprefix(prefix): self.read(name) for name in self.manifest.files if name.startswith(prefix)}
+
+    def _listed(self, relative: str) -> OpenFiles:
+        if self.files is None or relative not in self.files:
+            raise IntegrityError(
+                f"{relative} is not to be read",
+                expected="a file that the manifest lists",
+                found="one that it does not",
+                repair="rebuild the bundle with eagle3-build",
+            )
+        return self.files
 
 
 SIMULATOR = "sim"
@@ -52,8 +99,12 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True, device: s
             alone (exit code 5).
         HostError: the machine lacks what the bundle requires (exit code 4).
     """
-    manifest = read_manifest(path)
-    problems = file_problems(path, manifest, verify=verify)
+    return _whole(path, lambda folder: _open(folder, verify, host, device))
+
+
+def _open(folder: Folder, verify: bool, host: bool, device: str | None) -> Bundle:
+    path, manifest, files = folder.path, _read_manifest(folder), OpenFiles(folder.path)
+    problems = compare_files(folder, manifest, verify=verify, hold=files)
     if problems:
         raise ErrorGroup(f"The bundle {path.absolute().name} is damaged", problems)
     if device == SIMULATOR and manifest.requires.backend != "neuron":
@@ -79,32 +130,114 @@ def open_bundle(path: Path, *, verify: bool = True, host: bool = True, device: s
             "run its graphs on this CPU",
         )
     problems = reference_problems(manifest)
+    if not problems:
+        tensors, problems = stored_tensors(manifest, files)
+        problems = problems or contradictions(manifest, tensors)
     if problems:
         raise ErrorGroup(f"The manifest of {path.absolute().name} contradicts itself", problems)
     if host and device != SIMULATOR:
         check_host(manifest.requires)
-    return Bundle(path, manifest)
+    return Bundle(path, manifest, files)
+
+
+def _whole(path: Path, read: Callable[[Folder], T]) -> T:
+    """What `read` makes of the folder at `path`; once more, from the new one, where it was replaced meanwhile."""
+    for _ in range(MOST_TRIES):
+        folder = _folder(path)
+        try:
+            return read(folder)
+        except Eagle3Error:
+            if not folder.replaced():
+                raise
+        finally:
+            folder.close()
+    raise IntegrityError(
+        f"The bundle {path.absolute().name} is replaced faster than it can be read",
+        expected="a folder that stays while it is read",
+        found=f"another one at each of {MOST_TRIES} tries",
+        repair="let whatever writes it finish, and run the same command again",
+    )
+
+
+def _folder(path: Path) -> Folder:
+    rebuild = "build one with eagle3-build --config FILE.yaml"
+    what = f"There is no bundle at {path}"
+    try:
+        return Folder(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        found = "nothing" if isinstance(error, FileNotFoundError) else "a file"
+        raise IntegrityError(what, expected="a folder", found=found, repair=rebuild) from None
+    except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
+        found = getattr(error, "strerror", None) or str(error)
+        repair = "give the folder of a bundle that this user may read"
+        raise IntegrityError(what, expected="a folder", found=found, repair=repair) from None
+
+
+def examine(path: Path, *, verify: bool = True) -> tuple[Manifest, list[Eagle3Error]]:
+    """The manifest of the bundle in folder `path`, and everything that is wrong with the files beside it.
+
+    Raises:
+        IntegrityError: there is no readable manifest.
+    """
+
+    def read(folder: Folder) -> tuple[Manifest, list[Eagle3Error]]:
+        manifest = _read_manifest(folder)
+        problems = compare_files(folder, manifest, verify=verify)
+        if problems and folder.replaced():
+            raise problems[0]
+        return manifest, problems
+
+    return _whole(path, read)
+
+
+def file_problems(path: Path, manifest: Manifest, *, verify: bool = True) -> list[Eagle3Error]:
+    """Everything that is wrong with the files in folder `path`, against `manifest`, and what it does not list."""
+    folder = _folder(path)
+    try:
+        return compare_files(folder, manifest, verify=verify)
+    finally:
+        folder.close()
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the bundle in folder `path`, its structure checked and nothing else."""
+    """The manifest of the bundle in folder `path`: its structure, its id and the ranges of its numbers are checked.
+
+    Raises:
+        IntegrityError or an ErrorGroup of them: it is none.
+    """
+    return _whole(path, _read_manifest)
+
+
+def _read_manifest(folder: Folder) -> Manifest:
+    path = folder.path
     file, name = path / MANIFEST, path.absolute().name
     rebuild = "build one with eagle3-build --config FILE.yaml"
-    if not path.is_dir():
-        found = "a file" if path.exists() else "nothing"
-        raise IntegrityError(f"There is no bundle at {path}", expected="a folder", found=found, repair=rebuild)
-    if not file.is_file():
-        raise IntegrityError(f"{path} is not a bundle", expected=MANIFEST, found="no such file in it", repair=rebuild)
-    if (size := file.stat().st_size) > MAX_MANIFEST_BYTES:
+    try:
+        content = folder.read(MANIFEST, MAX_MANIFEST_BYTES)
+    except FileNotFoundError:
+        raise IntegrityError(
+            f"{path} is not a bundle", expected=MANIFEST, found="no such file in it", repair=rebuild
+        ) from None
+    except NotAFileError as error:
+        raise IntegrityError(f"{path} is not a bundle", expected=MANIFEST, found=error.found, repair=rebuild) from None
+    except IntegrityError as error:  # a link
+        raise IntegrityError(
+            f"{path} is not a bundle", expected=f"{MANIFEST}, a file", found=error.found, repair=rebuild
+        ) from None
+    except OSError as error:
+        raise IntegrityError(
+            f"{file} is not readable", expected="JSON text", found=error.strerror or str(error), repair=rebuild
+        ) from None
+    if len(content) > MAX_MANIFEST_BYTES:
         raise IntegrityError(
             f"{file} is not readable",
             expected=f"at most {MAX_MANIFEST_BYTES} bytes",
-            found=f"{size} bytes",
+            found="more",
             repair=rebuild,
         )
     try:
-        data = parse(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = parse(content.decode("utf-8"))
+    except ValueError as error:
         raise IntegrityError(
             f"{file} is not readable", expected="JSON text", found=str(error), repair=rebuild
         ) from None
@@ -139,54 +272,6 @@ def read_manifest(path: Path) -> Manifest:
             found=manifest.speculation.row_convention,
             repair="rebuild it with this version of eagle3-build",
         )
+    if problems := range_problems(manifest):
+        raise ErrorGroup(f"The manifest of {name} holds what none can hold", problems)
     return manifest
-
-
-def file_problems(path: Path, manifest: Manifest, *, verify: bool = True) -> list[Eagle3Error]:
-    """Everything that is wrong with the files that `manifest` lists: unsafe paths, missing files, sizes, digests."""
-    with ThreadPoolExecutor(max_workers=2) as pool:  # hashlib releases the lock, so two threads use two cores
-        found = pool.map(lambda item: _file_problem(path, item[0], item[1], verify), manifest.files.items())
-        return [problem for problem in found if problem is not None]
-
-
-def _file_problem(root: Path, relative: str, entry: FileEntry, verify: bool) -> Eagle3Error | None:
-    try:
-        file = inside(root, relative)
-        return _compare(file, relative, entry, verify)
-    except IntegrityError as error:
-        return error
-    except OSError as error:
-        return IntegrityError(
-            f"{relative} cannot be read",
-            expected=f"{entry.size} bytes",
-            found=error.strerror or str(error),
-            repair="give this user the right to read it",
-        )
-
-
-def _compare(file: Path, relative: str, entry: FileEntry, verify: bool) -> Eagle3Error | None:
-    repair = "get the bundle again from where it was built, or rebuild it with eagle3-build"
-    if not file.is_file():
-        found = "a folder" if file.is_dir() else "no file"
-        return IntegrityError(
-            f"{relative} is missing", expected=f"a file of {entry.size} bytes", found=found, repair=repair
-        )
-    size = file.stat().st_size
-    if size != entry.size:
-        return IntegrityError(
-            f"{relative} is changed", expected=f"{entry.size} bytes", found=f"{size} bytes", repair=repair
-        )
-    if verify and (digest := sha256_file(file)) != entry.sha256:
-        return IntegrityError(
-            f"{relative} is changed",
-            expected=f"sha256 {entry.sha256[:16]}",
-            found=f"sha256 {digest[:16]}",
-            repair=repair,
-        )
-    return None
-
-
-def sha256_file(file: Path) -> str:
-    """The sha256 of a file's bytes, in hex."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -11,7 +11,8 @@ from pathlib import Path
 from runtime.bundle.errors import IntegrityError
 
 
-def _refuse(relative: str, found: str) -> IntegrityError:
+def refuse(relative: str, found: str) -> IntegrityError:
+    """The error for an unsafe path in a manifest."""
     return IntegrityError(
         f"Refusing to load since the manifest names an unsafe path {relative!r}",
         expected="a plain relative path inside the bundle",
@@ -23,11 +24,11 @@ def _refuse(relative: str, found: str) -> IntegrityError:
 def check_relative(relative: str) -> None:
     """Raises IntegrityError unless `relative` is a plain relative path."""
     if "\\" in relative or ":" in relative:
-        raise _refuse(relative, "a backslash or colon in it")
+        raise refuse(relative, "a backslash or colon in it")
     if not relative.isprintable():  # NUL, line breaks, terminal codes, lone surrogates
-        raise _refuse(relative, "a character that does not print")
+        raise refuse(relative, "a character that does not print")
     if any(part in ("", ".", "..") for part in relative.split("/")):
-        raise _refuse(relative, "an absolute path, or a part that is empty, '.' or '..'")
+        raise refuse(relative, "an absolute path, or a part that is empty, '.' or '..'")
 
 
 def inside(root: Path, relative: str) -> Path:
@@ -39,7 +40,7 @@ def inside(root: Path, relative: str) -> Path:
         try:
             is_link = path.is_symlink()
         except OSError as error:  # a name longer than the file system takes, a folder closed to this user
-            raise _refuse(relative, error.strerror or "an error of the file system") from None
+            raise refuse(relative, error.strerror or "an error of the file system") from None
         if is_link:
-            raise _refuse(relative, "a symbolic link")
+            raise refuse(relative, "a symbolic link")
     return path

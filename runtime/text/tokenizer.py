@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,9 +41,15 @@ class TokenizerInfo:
     @staticmethod
     def load(file: Path) -> TokenizerInfo:
         """Read `file`; raises IntegrityError naming the field that does not fit."""
+        return TokenizerInfo.of(_content(file))
+
+    @staticmethod
+    def of(content: bytes) -> TokenizerInfo:
+        """What the file's content says; raises IntegrityError naming the field that does not fit."""
+        file = INFO
         try:
-            data = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            data = json.loads(content.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
             raise _unreadable(file, "JSON text", error) from None
         if not isinstance(data, dict):
             raise _unreadable(file, "a JSON object", type(data).__name__)
@@ -82,16 +88,28 @@ class Tokenizer:
         Raises:
             IntegrityError: a file is missing or is not what it should be.
         """
-        info = TokenizerInfo.load(folder / INFO)
+        names = (INFO, TOKENIZER, *([TEMPLATE] if (folder / TEMPLATE).is_file() else []))
+        return Tokenizer.of({name: _content(folder / name) for name in names})
+
+    @staticmethod
+    def of(files: Mapping[str, bytes]) -> Tokenizer:
+        """The tokenizer whose files have these contents, by name: a bundle's, read as its manifest lists them.
+
+        Raises:
+            IntegrityError: a file is missing or is not what it should be.
+        """
+        for name in (INFO, TOKENIZER):
+            if name not in files:
+                raise _unreadable(name, "a file", "none")
+        info = TokenizerInfo.of(files[INFO])
         try:
-            backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+            backend = tokenizers.Tokenizer.from_str(files[TOKENIZER].decode("utf-8"))
         except Exception as error:  # the library raises bare Exception for every defect of the file
-            raise _unreadable(folder / TOKENIZER, "a tokenizer of the tokenizers library", error) from None
-        template = folder / TEMPLATE
+            raise _unreadable(TOKENIZER, "a tokenizer of the tokenizers library", error) from None
         try:
-            source = template.read_text(encoding="utf-8") if template.is_file() else None
-        except (OSError, ValueError) as error:
-            raise _unreadable(template, "UTF-8 text", error) from None
+            source = files[TEMPLATE].decode("utf-8") if TEMPLATE in files else None
+        except ValueError as error:
+            raise _unreadable(TEMPLATE, "UTF-8 text", error) from None
         return Tokenizer(backend, info, source)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -186,6 +204,13 @@ class Tokenizer:
         return self._backend.id_to_token(token)
 
 
-def _unreadable(file: Path, expected: str, found: object) -> IntegrityError:
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise _unreadable(file.name, "a file", error) from None
+
+
+def _unreadable(name: str, expected: str, found: object) -> IntegrityError:
     text = " ".join(str(found).split()).rstrip(".")
-    return IntegrityError(f"The bundle's {file.name} is not readable", expected=expected, found=text, repair=_REPAIR)
+    return IntegrityError(f"The bundle's {name} is not readable", expected=expected, found=text, repair=_REPAIR)

@@ -18,7 +18,7 @@ from aot.backends.aoti.toolchain import Toolchain, detect
 from aot.backends.aoti.worker import options
 from aot.graphs.units import UnitSpec
 from runtime.bundle.manifest import Constant, Graph, Requires, Unit
-from runtime.bundle.record import to_json
+from runtime.bundle.record import from_json, to_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -141,7 +141,7 @@ class AotiBackend:
         shutil.copyfile(entry / "unit.so", target)
         target.chmod(0o755)
         record = json.loads((entry / "unit.json").read_text(encoding="utf-8"))
-        constants = tuple(Constant(**constant) for constant in record["constants"])
+        constants = tuple(from_json(Constant, constant, "constant") for constant in record["constants"])
         return Unit(spec.name, artifact, key, constants, spec.inputs, spec.outputs)
 
     def layouts(self, full_name: str, layout: str) -> tuple[str, ...]:

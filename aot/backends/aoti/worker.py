@@ -1,8 +1,8 @@
 """One compile, in a process of its own: `python -m aot.backends.aoti.worker JOB.json OUT_DIR`.
 
-Writes OUT_DIR/unit.so (code only, no weights) and OUT_DIR/unit.json (its constants with the weight and layout each
-one takes). Everything it prints goes to the unit's log. The weights it compiles with are random: no real weight enters
-the compiler, so one compile serves every layer and every checkpoint of the same shape.
+Writes OUT_DIR/unit.so (code only, no weights) and OUT_DIR/unit.json (its constants, with the weight, layout, dtype and
+shape that each one takes). Everything it prints goes to the unit's log. The weights it compiles with are random: no
+real weight enters the compiler, so one compile serves every layer and every checkpoint of the same shape.
 """
 
 from __future__ import annotations
@@ -106,11 +106,7 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
         subprocess.run([strip, "--strip-unneeded", str(library)], check=True)
     names = module_names(library)
     record = {
-        "constants": [
-            {"name": names[name], "weight": weight, "layout": layout}
-            for name, (weight, layout) in sorted(constants.items())
-            if name in names
-        ]
+        "constants": [{"name": names[name], **taken} for name, taken in sorted(constants.items()) if name in names]
     }
     missing = sorted(set(names) - set(constants))
     if missing:
@@ -118,8 +114,8 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
     (Path(out) / "unit.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
-def read_constants(unpacked: Path, weights: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """The packaged constants of an unpacked .pt2: name -> (weight, layout).
+def read_constants(unpacked: Path, weights: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The packaged constants of an unpacked .pt2: name -> weight, layout, dtype and shape as `Constant` has them.
 
     The plain weights are known by name; anything else is a packed form and is recognised by its bits.
     """
@@ -133,7 +129,7 @@ def read_constants(unpacked: Path, weights: dict[str, Any]) -> dict[str, tuple[s
     found = {}
     for name, (file, *_) in config.items():
         if name in weights:
-            found[name] = (name, PLAIN)
+            found[name] = described(name, PLAIN, weights[name])
             continue
         # Written a moment ago by this very process; nothing that came with a model is unpickled
         constant = torch.load(folder / file, weights_only=False)
@@ -141,8 +137,14 @@ def read_constants(unpacked: Path, weights: dict[str, Any]) -> dict[str, tuple[s
         if match is None:
             shape = tuple(constant.shape)
             raise RuntimeError(f"packed constant {name} {shape} has a layout that aot.backends.aoti.packing lacks")
-        found[name] = match
+        found[name] = described(*match, constant)
     return found
+
+
+def described(weight: str, layout: str, taken: Any) -> dict[str, Any]:
+    """A constant for unit.json: the weight and layout that it is, and the tensor that the code was compiled with."""
+    dtype = str(taken.dtype).removeprefix("torch.")
+    return {"weight": weight, "layout": layout, "dtype": dtype, "shape": list(taken.shape)}
 
 
 def module_names(library: Path) -> dict[str, str]:

@@ -173,7 +173,9 @@ class NeuronBackend:
         parameters = tuple(from_json(Parameter, data, "parameter") for data in record["parameters"])
         results = tuple(from_json(Result, data, "result") for data in record["results"])
         constants = tuple(
-            Constant(p.name, p.name, SHARD if p.sharded else "plain") for p in parameters if p.role == "weight"
+            Constant(p.name, p.name, SHARD if p.sharded else "plain", p.dtype, p.shape)
+            for p in parameters
+            if p.role == "weight"
         )
         inputs = (*spec.inputs, *spec.pools)
         return Unit(spec.name, artifact, key, constants, inputs, spec.outputs, parameters, results)

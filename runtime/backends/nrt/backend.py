@@ -21,7 +21,6 @@ from runtime.bundle.errors import Eagle3Error, ErrorGroup, IntegrityError, Usage
 from runtime.bundle.interface import Parameter
 from runtime.bundle.manifest import KVCache, Manifest, Unit
 from runtime.bundle.open import Bundle
-from runtime.bundle.paths import inside
 from runtime.weights import Weights
 
 
@@ -56,7 +55,7 @@ class NrtBackend:
                 raise _inconsistent(f"Unit {unit.name} is called with weights of a scope", "", scope)
             if unit.neff is None:
                 raise _inconsistent(f"Unit {unit.name} is not compiled", "a NEFF", "none")
-            neff = inside(self._bundle.root, unit.neff.path).read_bytes()
+            neff = self._bundle.read(unit.neff.path)
             loaded = LoadedUnit(self.devices, unit, neff)
             constants = {constant.name: constant for constant in unit.constants}
             fixed = {}

@@ -189,7 +189,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         limits = types.SimpleNamespace(max_model_len=script.max_model_len, max_num_seqs=4)
         target = types.SimpleNamespace(vocab_size=257, eos_token_ids=(EOS,))
         return types.SimpleNamespace(
-            root=path, manifest=types.SimpleNamespace(name="scripted", limits=limits, target=target)
+            root=path,
+            manifest=types.SimpleNamespace(name="scripted", limits=limits, target=target),
+            tokenizer_files=lambda: {file.name: file.read_bytes() for file in path.glob("tokenizer/*")},
         )
 
     monkeypatch.setattr(commands, "open_bundle", open_scripted_bundle)

@@ -98,8 +98,8 @@ def test_lines_with_a_temperature_are_compared_under_a_seed(toy: Toy, tune: Tune
 
 def test_lines_may_have_stop_strings(toy: Toy, tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy()
-    monkeypatch.setattr(commands, "has_tokenizer", lambda folder: True)
-    monkeypatch.setattr(commands.Tokenizer, "load", lambda folder: toy_tokenizer())
+    monkeypatch.setattr(commands.Bundle, "tokenizer_files", lambda bundle: {"tokenizer.json": b""})
+    monkeypatch.setattr(commands.Tokenizer, "of", lambda files: toy_tokenizer())
     file = tmp_path / "stop.jsonl"
     file.write_text('{"prompt_token_ids": [1, 2, 3], "stop": ["the"]}\n')
     result = tune("--bundle", "toy", "--prompts", file, *QUICK, "--batch-sizes", "1", "-k", "3")
