@@ -46,7 +46,7 @@ TokenId = Annotated[int, Between(0, MOST_TOKENS)]
 # Part of a file's name in the bundle
 Name = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,199}", "a name of letters, digits, '.', '_' and '-'")]
 Text = Annotated[str, Entries(0, 4096)]
-Relative = Annotated[str, Entries(1, 4096)]
+Relative = Annotated[str, Entries(1, 2**16)]
 Sha256 = Annotated[str, Matching("[0-9a-f]{64}", "64 hexadecimal digits")]
 Layout = Annotated[
     str, Matching(r"[a-z][a-z0-9_]{0,63}(\.[0-9]{1,5})?", "a layout's name, as plain, block32_pair2 or shard.0")

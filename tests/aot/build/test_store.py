@@ -70,7 +70,11 @@ def test_only_wanted_weights_are_stored_each_in_every_wanted_layout(tmp_path: Pa
 
 def test_the_layouts_that_are_wanted_come_from_the_calls() -> None:
     def unit(name: str, layout: str) -> Unit:
-        return Unit(name, "", "", (Constant("c", "proj.weight", layout), Constant("n", "norm", "plain")), (), ())
+        constants = (
+            Constant("c", "proj.weight", layout, "float32", (4, 4)),
+            Constant("n", "norm", "plain", "float32", (4,)),
+        )
+        return Unit(name, "", "", constants, (), ())
 
     units = {"layer": unit("layer", "plain"), "packed": unit("packed", "block32"), "idle": unit("idle", "block16")}
     calls = [Call("layer", "l.0", (), ()), Call("packed", "l.0", (), ()), Call("layer", "l.1", (), ())]

@@ -1,4 +1,7 @@
-"""A bundle of four small files that matches the golden manifest, and ways to damage it."""
+"""A bundle of four small files that matches the golden manifest, the toy bundle, which runs, and ways to damage them.
+
+The golden manifest holds every kind of field, but no graphs that a loop could run: it is read, and not opened.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,24 @@ def bundle(tmp_path: Path, golden_text: str) -> Path:
         (root / relative).write_bytes(content)
     (root / MANIFEST).write_text(golden_text, encoding="utf-8")
     return root
+
+
+@pytest.fixture(scope="session")
+def toy_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy bundle, which every part of agrees with every other; not to be changed."""
+    from tests.runtime.bundle.toy import write_toy
+
+    folder = tmp_path_factory.mktemp("template") / "toy"
+    write_toy(folder)
+    return folder
+
+
+@pytest.fixture
+def toy(toy_template: Path, tmp_path: Path) -> Path:
+    """A copy of the toy bundle; its files are hard links, to be replaced and not written to."""
+    from tests.runtime.bundle.toy import copy_of
+
+    return copy_of(toy_template, tmp_path / "toy")
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ JSON = st.recursive(
     max_leaves=4,
 )
 SPECS = st.builds(TensorSpec, name=TEXT, dtype=TEXT, shape=few(INT | TEXT))
-CONSTANTS = st.builds(Constant, name=TEXT, weight=TEXT, layout=TEXT)
+CONSTANTS = st.builds(Constant, name=TEXT, weight=TEXT, layout=TEXT, dtype=TEXT, shape=few(INT))
 UNITS = st.builds(
     Unit,
     name=TEXT,
@@ -147,7 +147,7 @@ MANIFESTS = st.builds(
     toolchain=named(TEXT),
     units=few(UNITS),
     graphs=few(GRAPHS),
-    weights=named(named(st.builds(WeightRef, file=TEXT, tensor=TEXT))),
+    weights=named(named(st.builds(WeightRef, file=TEXT, tensor=TEXT, content=TEXT))),
     files=named(st.builds(FileEntry, size=INT, sha256=TEXT)),
 )
 # Manifests are large to draw; that is no defect of the tests.

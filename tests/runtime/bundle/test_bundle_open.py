@@ -97,9 +97,8 @@ def test_a_manifest_that_is_no_object(bundle: Path, content: str, found: str) ->
 
 def test_a_manifest_of_absurd_size_is_not_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_module, "MAX_MANIFEST_BYTES", 1000)
-    size = (bundle / MANIFEST).stat().st_size
     assert refusal(bundle).sentence() == (
-        f"{bundle / MANIFEST} is not readable: expected at most 1000 bytes, found {size} bytes."
+        f"{bundle / MANIFEST} is not readable: expected at most 1000 bytes, found more."
     )
 
 
@@ -149,9 +148,10 @@ def test_an_edited_manifest(bundle: Path, golden_json: Data) -> None:
     assert error.repair == "get the bundle again from where it was built, or rebuild it"
 
 
-def test_a_reformatted_manifest_is_the_same_manifest(bundle: Path, golden: Manifest, golden_json: Data) -> None:
-    (bundle / MANIFEST).write_text(json.dumps(golden_json, indent=8))
-    assert open_bundle(bundle, host=False).manifest == golden
+def test_a_reformatted_manifest_is_the_same_manifest(toy: Path) -> None:
+    before, text = open_bundle(toy, host=False).manifest, (toy / MANIFEST).read_text()
+    (toy / MANIFEST).write_text(json.dumps(json.loads(text), indent=8))
+    assert open_bundle(toy, host=False).manifest == before
 
 
 def test_a_name_that_is_no_unicode_text(bundle: Path, golden_text: str) -> None:
@@ -180,17 +180,17 @@ def test_a_bundle_that_is_lowered_only(bundle: Path, reseal: Reseal) -> None:
 # The order of the stages
 
 
-def test_the_host_is_looked_at_last(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_is_looked_at_last(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "torch_release", lambda: "2.9.0")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr(host, "cpu_features", lambda: frozenset({"avx2", "fma"}))
     with pytest.raises(HostError) as caught:
-        open_bundle(bundle)
+        open_bundle(toy)
     assert caught.value.exit_code == 4
-    (bundle / UNIT).unlink()
+    next(toy.glob("graphs/*/unit.so")).unlink()
     with pytest.raises(ErrorGroup) as damaged:
-        open_bundle(bundle)
+        open_bundle(toy)
     assert damaged.value.exit_code == 5
 
 
@@ -200,10 +200,10 @@ def test_a_bundle_named_by_a_dot_is_called_by_its_folder(bundle: Path, monkeypat
     assert refusal(Path(".")).sentence() == "The bundle golden is damaged."
 
 
-def test_opening_imports_no_torch(bundle: Path) -> None:
+def test_opening_imports_no_torch(toy: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from runtime.bundle.open import open_bundle;"
-        f"open_bundle(Path({str(bundle)!r}), host=False); print('torch' in sys.modules)"
+        f"open_bundle(Path({str(toy)!r}), host=False); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert done.stdout == "False\n"

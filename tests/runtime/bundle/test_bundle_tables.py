@@ -30,8 +30,8 @@ UNIT = Unit(
     results=(Result("next", "next", "int32", (4,)), Result("kv.0.k", "k", "float32", POOL, alias_of="kv.0.k")),
 )
 WEIGHTS = {
-    "target.norm.weight": {"plain": WeightRef("w", "a")},
-    "target.head.weight": {"shard.0": WeightRef("w", "b"), "shard.1": WeightRef("w", "c")},
+    "target.norm.weight": {"plain": WeightRef("w", "a", "a" * 64)},
+    "target.head.weight": {"shard.0": WeightRef("w", "b", "b" * 64), "shard.1": WeightRef("w", "c", "c" * 64)},
 }
 
 
@@ -72,7 +72,7 @@ def test_graphs_alone_need_no_weights(manifest: Manifest) -> None:
 
 
 def test_a_missing_weight_is_named_with_its_layouts(manifest: Manifest) -> None:
-    weights = {"target.head.weight": {"shard.0": WeightRef("w", "b")}}
+    weights = {"target.head.weight": {"shard.0": WeightRef("w", "b", "b" * 64)}}
     assert [problem.sentence() for problem in table_problems(replace(manifest, weights=weights))] == [
         "Unit target_verify.r1.c64 takes a weight that the bundle has not, target.norm.weight: "
         "expected plain, found none.",

@@ -31,9 +31,9 @@ from runtime.bundle.manifest import Constant, KVCache, Manifest, Unit, loads
 from runtime.bundle.open import MANIFEST, Bundle, open_bundle
 from runtime.bundle.unlisted import BUILD_RECORD
 from runtime.engine import Engine
+from runtime.fused import draft_proposer
 from runtime.graphs import GraphSet
 from runtime.pools import allocate_pools
-from runtime.fused import draft_proposer
 from runtime.request import Request
 from runtime.weights import Weights
 from tests.runtime.loop.rig import Shape, make_rig, prompt_of
@@ -53,9 +53,7 @@ def constants_of(spec: UnitSpec) -> tuple[Constant, ...]:
     with torch.device("meta"):
         unit = module(spec)
     return tuple(
-        Constant(
-            name.replace(".", "_"), name, "plain", str(weight.dtype).removeprefix("torch."), tuple(weight.shape)
-        )
+        Constant(name.replace(".", "_"), name, "plain", str(weight.dtype).removeprefix("torch."), tuple(weight.shape))
         for name, weight in unit.named_parameters()
     )
 
@@ -70,7 +68,9 @@ def write_toy(folder: Path, shape: Shape = SMALL) -> Manifest:
         (folder / artifact).write_text(spec.name)
         units.append(Unit(spec.name, artifact, "0" * 64, constants_of(spec), spec.inputs, spec.outputs))
     calls = [call for graph in rig.table.graphs for call in graph.calls]
-    store = WeightStore(folder / "weights", wanted_layouts(calls, {unit.name: unit for unit in units}, BUILDER), BUILDER)
+    store = WeightStore(
+        folder / "weights", wanted_layouts(calls, {unit.name: unit for unit in units}, BUILDER), BUILDER
+    )
     for scope, tensors in scopes(rig.geometry, rig.target_weights, rig.draft_weights):
         store.add(scope, tensors)
     manifest = replace(

@@ -114,19 +114,21 @@ def stored(tmp_path: Path) -> Bundle:
     table = torch.arange(12, dtype=torch.float32).view(3, 4)
     save_file({"x": table, "y": table.bfloat16()}, tmp_path / "weights/w.safetensors")
     where = {
-        "target.embed.weight": {"plain": WeightRef("weights/w.safetensors", "x")},
+        "target.embed.weight": {"plain": WeightRef("weights/w.safetensors", "x", "")},
         "draft.embed.weight": {
-            "plain": WeightRef("weights/w.safetensors", "x"),
-            "packed": WeightRef("weights/w.safetensors", "y"),
+            "plain": WeightRef("weights/w.safetensors", "x", ""),
+            "packed": WeightRef("weights/w.safetensors", "y", ""),
         },
-        "draft.gone": {"plain": WeightRef("weights/w.safetensors", "z")},
+        "draft.gone": {"plain": WeightRef("weights/w.safetensors", "z", "")},
     }
     return Bundle(tmp_path, replace(make_rig().manifest, weights=where))
 
 
 def test_weights_are_bound_by_scope_name_and_layout(stored: Bundle) -> None:
     weights = Weights(stored)
-    bound = weights.bind("draft", (Constant("c0", "embed.weight", "plain"), Constant("c1", "embed.weight", "packed")))
+    plain = Constant("c0", "embed.weight", "plain", "float32", (3, 4))
+    packed = Constant("c1", "embed.weight", "packed", "bfloat16", (3, 4))
+    bound = weights.bind("draft", (plain, packed))
     assert bound["c0"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert {name: tensor.dtype for name, tensor in bound.items()} == {"c0": torch.float32, "c1": torch.bfloat16}
     assert weights.mapped_bytes == 12 * 4 + 12 * 2

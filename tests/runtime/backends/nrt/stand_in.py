@@ -207,7 +207,7 @@ def neuron_unit(
         name=name,
         artifact=f"graphs/{name}/graph.hlo",
         digest="",
-        constants=tuple(Constant(own, own, "shard" if own in sharded else "plain") for own in weights),
+        constants=tuple(Constant(own, own, "shard" if own in sharded else "plain", "float32", ()) for own in weights),
         inputs=tuple(TensorSpec(own, *spec) for own, spec in (*inputs.items(), *kv.items())),
         outputs=tuple(TensorSpec(own, *spec) for own, spec in outputs.items()),
         parameters=tuple(parameters),
@@ -253,7 +253,7 @@ def neuron_bundle(
     for name, layouts in (weights or {}).items():
         for layout, tensor in layouts.items():
             tensors[f"{name}.{layout}"] = tensor
-            references.setdefault(name, {})[layout] = WeightRef("weights.safetensors", f"{name}.{layout}")
+            references.setdefault(name, {})[layout] = WeightRef("weights.safetensors", f"{name}.{layout}", "")
     references |= {name: references[other] for name, other in (same or {}).items()}
     root.mkdir(parents=True, exist_ok=True)
     save_file(tensors or {"nothing": torch.zeros(1)}, root / "weights.safetensors")
