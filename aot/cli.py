@@ -263,13 +263,12 @@ def _inspect_draft(draft: str, model: str | None, aux_semantic: Any, as_json: bo
 def _inspect_bundle(bundle: Path, as_json: bool, no_verify: bool) -> None:
     from aot.show import bundle_lines
     from runtime.bundle.errors import ErrorGroup
-    from runtime.bundle.open import file_problems, read_manifest
+    from runtime.bundle.open import examine
 
-    manifest = read_manifest(bundle)
-    problems = file_problems(bundle, manifest, verify=not no_verify)
-    if as_json:
+    manifest, problems = examine(bundle, verify=not no_verify)
+    if as_json and not problems:
         click.echo(manifest.dumps(), nl=False)
-    else:
+    elif not as_json:
         for line in bundle_lines(manifest, str(bundle)):
             click.echo(line)
     if problems:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aot.cache import Cache, sync_file, sync_folder
+from aot.exchange import exchange
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import (
     FORMAT_VERSION,
@@ -27,15 +28,13 @@ from runtime.bundle.manifest import (
     Unit,
     WeightRef,
 )
-from runtime.bundle.open import MANIFEST, ROW_CONVENTION, sha256_file
+from runtime.bundle.open import ROW_CONVENTION, sha256_file
+from runtime.bundle.unlisted import BUILD_RECORD as BUILD_RECORD  # for the other steps of a build
+from runtime.bundle.unlisted import MANIFEST, UNLISTED
 
 if TYPE_CHECKING:  # with it torch, which finishing a bundle elsewhere does not need
     from aot.backends.protocol import BuildBackend
     from aot.build.plan import Models, Plan
-
-# Beside the manifest, but no part of the bundle's id: times, host, logs.
-BUILD_RECORD = "build.json"
-UNLISTED = (MANIFEST, BUILD_RECORD)
 
 
 def place_units(plan: Plan, backend: BuildBackend, cache: Cache, staging: Path) -> tuple[Unit, ...]:
@@ -195,11 +194,18 @@ def new_staging(output: Path) -> Path:
 
 
 def publish(staging: Path, output: Path) -> None:
-    """Make the staged bundle visible at `output` by a rename; an older one moves aside first, and back on failure."""
+    """Make the staged bundle visible at `output` in one step, so that a reader finds the old one or the new one.
+
+    Where the kernel cannot exchange two folders, an older one moves aside first, and back on failure.
+    """
     for file in staging.rglob("*"):
         if file.is_file():
             sync_file(file)
     output.parent.mkdir(parents=True, exist_ok=True)
+    if exchange(staging, output):
+        sync_folder(output.parent)
+        shutil.rmtree(staging, ignore_errors=True)  # the older one now
+        return
     old = output.with_name(f".{output.name}.old-{os.getpid()}")
     if output.exists():
         output.rename(old)

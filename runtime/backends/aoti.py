@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from runtime.backends import Run
-from runtime.bundle.errors import HostError
+from runtime.bundle.errors import HostError, IntegrityError
 from runtime.bundle.manifest import KVCache, Unit
 from runtime.bundle.open import Bundle
 from runtime.pools import allocate_pools
@@ -40,6 +40,7 @@ class AotiBackend:
             # the open file alone
             path = self._bundle.path(unit.artifact)
             runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)
+            _check_constants(unit, runner.get_constant_names_to_original_fqns())
             constants = self._weights.bind(scope, unit.constants)
             # User-managed: the module keeps pointers and copies nothing, so the tensors must outlive it
             runner.update_constant_buffer(constants, False, True, True)
@@ -49,3 +50,26 @@ class AotiBackend:
 
     def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
         return allocate_pools(cache, num_blocks)
+
+
+def _check_constants(unit: Unit, own: Mapping[str, str]) -> None:
+    """Compare a unit's constants in the manifest with those that its code asks for.
+
+    Args:
+        own: each constant by the name that the code's loader takes, with its name in the module: the weight's, or one
+            that the compiler made up for a packed one.
+
+    Raises:
+        IntegrityError: they are others.
+    """
+    weights = {constant.weight for constant in unit.constants}
+    listed = {constant.name: constant.weight for constant in unit.constants}
+    odd = {name for name in listed.keys() & own.keys() if own[name] in weights and own[name] != listed[name]}
+    odd |= listed.keys() ^ own.keys()
+    if odd:
+        raise IntegrityError(
+            f"The compiled code of unit {unit.name} takes other constants than the manifest says",
+            expected=", ".join(f"{name} for {own.get(name, 'nothing')}" for name in sorted(odd)),
+            found=", ".join(f"{name} for {listed.get(name, 'nothing')}" for name in sorted(odd)),
+            repair="rebuild the bundle with eagle3-build",
+        )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aot.build import assemble
 from aot.build.assemble import check_output, publish, remove_leftovers
 from runtime.bundle.errors import UsageError
 
@@ -45,6 +46,7 @@ def test_a_failed_publish_leaves_the_old_bundle(tmp_path: Path, monkeypatch: pyt
             raise OSError("no")
         return rename(self, target)
 
+    monkeypatch.setattr(assemble, "exchange", lambda first, second: False)
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OSError, match="no"):
         publish(staging, output)
