@@ -123,7 +123,8 @@ def bundle_lines(manifest: Manifest, path: str = "DIR") -> Iterator[str]:
     layers = ", ".join(map(str, manifest.speculation.aux_layers))
     yield f"  aux      {f'inputs of layers {layers}' if layers else 'none, the final normed state'}"
     if d2t := manifest.draft.config.get("d2t_sha256"):
-        yield f"  d2t      {d2t[:16]}, head {manifest.draft.config['lm_head_sha256'][:16]}"
+        head = manifest.draft.config.get("lm_head_sha256", "not recorded")
+        yield f"  d2t      {str(d2t)[:16]}, head {str(head)[:16]}"
     yield f"  promise  {promise.lossless}; {promise.scripted_patterns} scripted patterns; bits kept across {across}"
     yield f"  sampling {SAMPLING[manifest.sampling]}"
     if manifest.requires.backend == "neuron":

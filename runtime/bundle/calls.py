@@ -71,7 +71,9 @@ def _flow_problems(graph: Graph, units: Mapping[str, Unit], pools: Mapping[str, 
             given = known.get(name)
             if given is None or not _fits(given, taken, pool=name in pools):
                 found = "nothing of that name" if given is None else f"{shown(given)}, {name}"
-                yield problem(f"Unit {unit.name} of graph {graph.name} takes another {taken.name}", shown(taken), found)
+                source = " than kv_cache has" if name in pools else ""
+                what = f"Unit {unit.name} of graph {graph.name} takes another {taken.name}{source}"
+                yield problem(what, shown(taken), found)
         for name, made in zip(call.outputs, unit.outputs, strict=True):
             if name in known:
                 yield problem(f"Graph {graph.name} makes {name} again", "a name of its own", f"{name} of {unit.name}")

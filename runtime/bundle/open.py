@@ -129,15 +129,20 @@ def _open(folder: Folder, verify: bool, host: bool, device: str | None) -> Bundl
             repair=f"run eagle3-build finish --bundle {path} on a machine that has neuronx-cc, or add --device sim to "
             "run its graphs on this CPU",
         )
-    problems = reference_problems(manifest)
-    if not problems:
-        tensors, problems = stored_tensors(manifest, files)
-        problems = problems or contradictions(manifest, tensors)
-    if problems:
-        raise ErrorGroup(f"The manifest of {path.absolute().name} contradicts itself", problems)
+    _check_sense(folder, manifest, files)
     if host and device != SIMULATOR:
         check_host(manifest.requires)
     return Bundle(path, manifest, files)
+
+
+def _check_sense(folder: Folder, manifest: Manifest, files: OpenFiles | None) -> None:
+    """Refuse a manifest whose parts contradict one another, or the files, where they are as listed."""
+    problems = reference_problems(manifest)
+    if not problems and files is not None:
+        tensors, problems = stored_tensors(manifest, files)
+        problems = problems or contradictions(manifest, tensors)
+    if problems:
+        raise ErrorGroup(f"The manifest of {folder.path.absolute().name} contradicts itself", problems)
 
 
 def _whole(path: Path, read: Callable[[Folder], T]) -> T:
@@ -177,14 +182,15 @@ def examine(path: Path, *, verify: bool = True) -> tuple[Manifest, list[Eagle3Er
     """The manifest of the bundle in folder `path`, and everything that is wrong with the files beside it.
 
     Raises:
-        IntegrityError: there is no readable manifest.
+        IntegrityError or an ErrorGroup of them: there is no readable manifest, or it contradicts itself.
     """
 
     def read(folder: Folder) -> tuple[Manifest, list[Eagle3Error]]:
-        manifest = _read_manifest(folder)
-        problems = compare_files(folder, manifest, verify=verify)
+        manifest, files = _read_manifest(folder), OpenFiles(folder.path)
+        problems = compare_files(folder, manifest, verify=verify, hold=files)
         if problems and folder.replaced():
             raise problems[0]
+        _check_sense(folder, manifest, None if problems else files)
         return manifest, problems
 
     return _whole(path, read)

@@ -68,11 +68,24 @@ def weight_problems(manifest: Manifest, tensors: Tensors) -> Iterator[Eagle3Erro
                     if (key := (unit, name, layout)) not in told:
                         told.add(key)
                         yield found
+    yield from _kind_problems(manifest, units)
     for name, layouts in manifest.weights.items():
         for layout in layouts:
             if (name, layout) not in wanted:
                 yield problem(f"No unit takes the weight {name} in layout {layout}", "a unit that does", "none")
     yield from _place_problems(manifest, tensors)
+
+
+def _kind_problems(manifest: Manifest, units: Mapping[str, Unit]) -> Iterator[Eagle3Error]:
+    """Units of one kind, "target_layer", take the same weights of a scope, whatever their rows."""
+    first: dict[tuple[str, str], set[str]] = {}
+    calls = {(call.unit, call.scope) for graph in manifest.graphs for call in graph.calls if call.scope}
+    for unit, scope in sorted(calls):
+        taken = {constant.weight for constant in units[unit].constants}
+        expected = first.setdefault((unit.partition(".")[0], scope), taken)
+        if taken != expected:
+            names = [", ".join(sorted(names)) or "no others" for names in (expected - taken, taken - expected)]
+            yield problem(f"Unit {unit} takes other weights of {scope} than its kind does", *names)
 
 
 def _layouts(constant: Constant, ranks: int) -> list[str]:

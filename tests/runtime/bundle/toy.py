@@ -88,10 +88,18 @@ def write_toy(folder: Path, shape: Shape = SMALL) -> Manifest:
 def forge(folder: Path, edit: Callable[[Data], object]) -> None:
     """Edit the manifest of the bundle in `folder`, and seal it again with the id of its new content, as a forger would.
 
-    `edit` changes the parsed JSON in place. What is no manifest any more in structure is written as it is.
+    `edit` changes the parsed JSON in place.
     """
     data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     edit(data)
+    seal(folder, data)
+
+
+def seal(folder: Path, data: Data) -> None:
+    """Write `data` as the manifest of the bundle in `folder`, with the id of this content.
+
+    What is no manifest in structure has no id, and is written as it is.
+    """
     try:
         text = loads(data).with_id().dumps()
     except IntegrityError:
