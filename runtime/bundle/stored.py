@@ -108,8 +108,16 @@ def _taken_problems(
 
 
 def _parameter_problems(unit: Unit) -> Iterator[Eagle3Error]:
-    """Of a unit with a table: its weights there are its constants."""
+    """Of a unit with a table: its weights there are its constants. Of another: they are in the order of their names.
+
+    What the code calls a packed constant says nothing of its weight, so that two exchanged names would not show.
+    """
     if not unit.parameters:
+        names = [constant.name for constant in unit.constants]
+        if names != sorted(set(names)):
+            yield problem(
+                f"Unit {unit.name} has constants out of order", "names in order, none twice", ", ".join(names)
+            )
         return
     listed = {p.name: (p.dtype, p.shape, p.sharded) for p in unit.parameters if p.role == "weight"}
     taken = {c.name: (c.dtype, c.shape, c.layout == SHARD) for c in unit.constants}

@@ -105,9 +105,8 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
     if strip := shutil.which("strip"):
         subprocess.run([strip, "--strip-unneeded", str(library)], check=True)
     names = module_names(library)
-    record = {
-        "constants": [{"name": names[name], **taken} for name, taken in sorted(constants.items()) if name in names]
-    }
+    taken = [{"name": names[name], **constant} for name, constant in constants.items() if name in names]
+    record = {"constants": sorted(taken, key=lambda constant: str(constant["name"]))}
     missing = sorted(set(names) - set(constants))
     if missing:
         raise RuntimeError(f"the compiled module wants constants that were not packaged: {', '.join(missing)}")

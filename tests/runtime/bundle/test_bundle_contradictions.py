@@ -49,6 +49,11 @@ def other_head(data: Data) -> None:
     graph(data, "target_verify")["calls"][0]["unit"] = "target_embed.t8"
 
 
+def exchanged_names(data: Data) -> None:
+    first, second = unit(data, "target_layer")["constants"][1:3]
+    first["name"], second["name"] = second["name"], first["name"]
+
+
 def dropped_constant(data: Data) -> None:
     unit(data, "target_layer")["constants"].pop()
 
@@ -100,6 +105,7 @@ CONTRADICTIONS: dict[str, tuple[Callable[[Data], object], str]] = {
     "another unit": (other_head, "target_embed"),
     "constant's shape": (reshaped_constant, "target_layer"),
     "constant's dtype": (lambda data: unit(data, "draft")["constants"][0].update(dtype="float16"), "draft"),
+    "constants' names": (exchanged_names, "constants out of order"),
     "constant dropped": (dropped_constant, "takes other weights"),
     "weights exchanged": (exchanged_weights, "o_proj"),
     "weight of another": (

@@ -52,10 +52,11 @@ def constants_of(spec: UnitSpec) -> tuple[Constant, ...]:
     """The constants of a unit as its compiled code would name them."""
     with torch.device("meta"):
         unit = module(spec)
-    return tuple(
+    constants = (
         Constant(name.replace(".", "_"), name, "plain", str(weight.dtype).removeprefix("torch."), tuple(weight.shape))
         for name, weight in unit.named_parameters()
     )
+    return tuple(sorted(constants, key=lambda constant: constant.name))
 
 
 def write_toy(folder: Path, shape: Shape = SMALL) -> Manifest:
