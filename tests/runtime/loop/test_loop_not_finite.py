@@ -18,25 +18,11 @@ from runtime.proposer import NoProposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
 from runtime.schedule import KSchedule
 from tests.runtime.loop.kv import kv_rows, same_bits
-from tests.runtime.loop.rig import VOCAB, K, Rig, Shape, Watch, make_rig, prompt_of, rig_of_pair
+from tests.runtime.loop.poison import BAD, NAN, poisoned, without
+from tests.runtime.loop.rig import K, Rig, Shape, Watch, make_rig, prompt_of, rig_of_pair
 
-# The token whose embedding is damaged; the seed's target agrees with some of the draft's own proposals
-BAD, SEED = 7, 25
-NAN = float("nan")
-
-
-def poisoned(shape: Shape, bad: int = BAD, value: float = NAN) -> Rig:
-    """The toy of `shape` whose target has `value` in one embedding row; its head is a tensor of its own."""
-    whole = make_rig(shape)
-    weights = dict(whole.target_weights)
-    weights["model.embed_tokens.weight"] = table = weights["model.embed_tokens.weight"].clone()
-    table[bad, 3] = value
-    return rig_of_pair(whole.target, weights, whole.draft, whole.draft_weights, shape)
-
-
-def without(bad: int, length: int, seed: int) -> tuple[int, ...]:
-    """A prompt that does not hold `bad`."""
-    return tuple((bad + 1) % VOCAB if token == bad else token for token in prompt_of(length, seed))
+# On this seed the target agrees with some of the draft's own proposals
+SEED = 25
 
 
 def texts(outputs: Sequence[RequestOutput]) -> list[tuple[tuple[int, ...], str]]:
