@@ -28,7 +28,8 @@ from runtime.bundle.neff import Neff
 from runtime.bundle.record import added, from_json, to_json
 from runtime.bundle.schedule import KSchedule
 
-FORMAT_VERSION = 1
+# 1: until `accepted` had signs (signs.py)
+FORMAT_VERSION = 2
 
 # A dimension is a number, or the name of one that the caller chooses up to the unit's bound: "context_blocks".
 Dim = int | str

@@ -1,18 +1,24 @@
-"""Manifests of every released format version keep loading, and keep their ids. Golden files are never rewritten."""
+"""Manifests of the present format keep loading, and keep their ids; those of an older one are refused with the command
+that rebuilds them. Golden files are never rewritten.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.bundle.manifest import Check, Manifest, TensorSpec, WeightRef
-from runtime.bundle.open import open_bundle
+import pytest
 
-BUNDLE_ID = "fa1619409a7cb856095451d24b7a97058a6bca3c7496499ad9e476b374b75b1b"
+from runtime.bundle.errors import IntegrityError
+from runtime.bundle.manifest import FORMAT_VERSION, Check, Manifest, TensorSpec, WeightRef
+from runtime.bundle.open import MANIFEST, open_bundle
+from tests.runtime.bundle.conftest import GOLDEN
+
+BUNDLE_ID = "03cc2f7038247f5b10eb49de5de4946c75fd4a5f9dfe91d09f630fd705396c80"
 
 
 def test_it_loads_with_every_kind_of_field(golden: Manifest) -> None:
     prefill, draft = golden.graphs
-    assert golden.format_version == 1
+    assert golden.format_version == FORMAT_VERSION == 2
     assert golden.draft.reference == "entwurf/größe-λ"
     assert golden.target.config["rope_theta"] == 10000.0
     assert golden.speculation.aux_layers == (1, 2, 3)
@@ -40,3 +46,14 @@ def test_its_bundle_still_opens(bundle: Path, golden: Manifest) -> None:
     opened = open_bundle(bundle, host=False)
     assert opened.root == bundle
     assert opened.manifest == golden
+
+
+def test_a_bundle_of_an_older_format_is_refused_with_the_reason_and_the_command(bundle: Path) -> None:
+    """N1: its graphs cannot say that a request's logits are not finite."""
+    (bundle / MANIFEST).write_bytes((GOLDEN.parent / "manifest-v1.json").read_bytes())
+    with pytest.raises(IntegrityError) as caught:
+        open_bundle(bundle, host=False)
+    error = caught.value
+    assert (error.exit_code, error.expected, error.found) == (5, "format_version 2", "1")
+    assert "not finite" in error.what
+    assert "eagle3-build --config" in error.repair
