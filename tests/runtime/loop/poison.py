@@ -9,13 +9,17 @@ BAD = 7
 NAN = float("nan")
 
 
+def damaged(rig: Rig, name: str, index: object, value: float = NAN) -> Rig:
+    """`rig` with `value` at `index` of one of its target's weights."""
+    weights = dict(rig.target_weights)
+    weights[name] = changed = weights[name].clone()
+    changed[index] = value
+    return rig_of_pair(rig.target, weights, rig.draft, rig.draft_weights, rig.shape)
+
+
 def poisoned(shape: Shape, bad: int = BAD, value: float = NAN) -> Rig:
     """The toy of `shape` whose target has `value` in one embedding row; its head is a tensor of its own."""
-    whole = make_rig(shape)
-    weights = dict(whole.target_weights)
-    weights["model.embed_tokens.weight"] = table = weights["model.embed_tokens.weight"].clone()
-    table[bad, 3] = value
-    return rig_of_pair(whole.target, weights, whole.draft, whole.draft_weights, shape)
+    return damaged(make_rig(shape), "model.embed_tokens.weight", (bad, 3), value)
 
 
 def without(bad: int, length: int, seed: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from runtime.proposer import NoProposer, ScriptedProposer
 from runtime.request import Request, RequestOutput
 from runtime.schedule import KSchedule
 from tests.runtime.loop.kv import kv_rows, same_bits
-from tests.runtime.loop.poison import BAD, NAN, poisoned, without
+from tests.runtime.loop.poison import BAD, NAN, damaged, poisoned, without
 from tests.runtime.loop.rig import K, Rig, Shape, Watch, make_rig, prompt_of, rig_of_pair
 
 # On this seed the target agrees with some of the draft's own proposals
@@ -193,12 +193,7 @@ def test_n1_shared_draft_rows_are_not_overwritten_by_a_fused_chain_that_has_no_t
 def test_n1_one_head_s_key_or_value_that_is_not_finite(where: str, value: float) -> None:
     """In one layer and head alone: an infinite key would only have weighed nothing, and nobody would have been told."""
     shape = Shape(seed=SEED, layers=3)
-    whole = make_rig(shape)
-    weights = dict(whole.target_weights)
-    name = f"model.layers.1.{where}.weight"
-    weights[name] = changed = weights[name].clone()
-    changed[9] = value
-    rig = rig_of_pair(whole.target, weights, whole.draft, whole.draft_weights, shape)
+    rig = damaged(make_rig(shape), f"model.layers.1.{where}.weight", 9, value)
     for engine in (rig.engine(), rig.plain_engine()):
         (output,) = engine.generate([Request("a", prompt_of(6, 1), max_tokens=4)])
         assert (output.token_ids, output.finish_reason) == ((), "error")
