@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from runtime.bundle.errors import UsageError, render
+from runtime.bundle.errors import RequestError, UsageError, render
+from runtime.failures import failed
 from runtime.generate import TokenEngine, generate
 from runtime.output import Out, Streamer
-from runtime.request import Request
+from runtime.request import Request, StepOutput
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.text import Message, Tokenizer
 
@@ -70,7 +71,7 @@ class Chat:
                 self.answer(line)
 
     def answer(self, text: str) -> None:
-        """Answer the user's `text`, and keep both in the conversation."""
+        """Answer the user's `text`, and keep both in the conversation, or neither where the answer is not whole."""
         before = list(self.messages)
         self.messages.append({"role": "user", "content": text})
         try:
@@ -78,7 +79,7 @@ class Chat:
             self._turns += 1
             request = Request(f"turn-{self._turns}", ids, self._max_tokens, self._ignore_eos, self._sampling)
             answer = self._stream(request)
-        except UsageError as error:
+        except (UsageError, RequestError) as error:
             self.messages = before
             for line in render(error):
                 self._out.line(line)
@@ -86,11 +87,28 @@ class Chat:
         self.messages.append({"role": "assistant", "content": answer})
 
     def _stream(self, request: Request) -> str:
-        """Run `request` and print its text. Ctrl-C stops it between two steps, never within one."""
+        """Run `request` and print its text. Ctrl-C stops it between two steps, never within one.
+
+        Raises:
+            RequestError: it ended before its answer was whole, or its text could not be made.
+        """
         streamer = Streamer(self._out, self._tokenizer, self._sampling)
+        broken: list[RequestError] = []
+
+        def push(step: StepOutput) -> None:
+            try:
+                streamer.push(step)
+            except Exception as error:  # in making text of this answer's ids
+                broken.append(failed(request.request_id, error))
+
         with interrupt_flag() as interrupted:
-            outputs = list(generate(self._engine, [request], on_step=streamer.push, stop=interrupted))
+            stop = lambda: bool(broken) or interrupted()  # noqa: E731
+            outputs = list(generate(self._engine, [request], on_step=push, stop=stop))
+        if broken:
+            raise broken[0]
         streamer.finish(aborted=not outputs)
+        if outputs and outputs[0].error is not None:
+            raise outputs[0].error
         if not outputs:
             self._out.line("(stopped)")
         elif outputs[0].finish_reason == "length":

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from runtime.bundle.errors import RequestError
 from runtime.generate import TokenEngine, generate
 from runtime.prompts import Prompt
 from runtime.request import Request, RequestOutput, SpecDecodeStats
@@ -42,27 +43,35 @@ class Comparison:
         length: tokens of its reference answer.
         differences: run (one of RUNS) -> index of the first generated token at which it leaves the reference.
         logprobs: the same for log probabilities, of runs whose tokens are the same; None where none were asked for.
+        error: why the reference answer is not whole; the runs may agree on that, but nothing is proved.
     """
 
     prompt: Prompt
     length: int
     differences: dict[str, int] = field(default_factory=dict)
     logprobs: dict[str, int] | None = None
+    error: RequestError | None = None
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.differences or self.logprobs)
 
     @property
     def same(self) -> bool:
-        return not (self.differences or self.logprobs)
+        return not self.changed and self.error is None
 
     def sentence(self) -> str:
-        """ "same, 64 tokens" or where each run differs first."""
+        """ "same, 64 tokens", or why the answer is not whole, and where each run differs first."""
         if self.same:
             return f"same, {self.length} tokens"
-        parts = [f"{run}: first difference at token {at}" for run, at in self.differences.items()]
+        parts = [] if self.error is None else [self.error.sentence().removesuffix(".")]
+        parts += [f"{run}: first difference at token {at}" for run, at in self.differences.items()]
         parts += [f"{run}: log probabilities differ at token {at}" for run, at in (self.logprobs or {}).items()]
         return "; ".join(parts)
 
     def to_json(self) -> dict[str, object]:
         head: dict[str, object] = {} if self.prompt.id is None else {"id": self.prompt.id}
+        error = {} if self.error is None else {"error": self.error.to_json()}
         logprobs = {} if self.logprobs is None else {"first_logprobs_difference": dict(self.logprobs)}
         return head | {
             "prompt": self.prompt.title(),
@@ -70,6 +79,7 @@ class Comparison:
             "tokens": self.length,
             "first_difference": dict(self.differences),
             **logprobs,
+            **error,
         }
 
 
@@ -126,7 +136,8 @@ def compare(
     results = []
     stats = SpecDecodeStats()
     for prompt, request, right, *others in zip(prompts, requests, reference, alone, plain_batch, batch, strict=True):
-        result = Comparison(prompt, len(right.token_ids), logprobs=None if request.sampling.logprobs is None else {})
+        logprobs: dict[str, int] | None = None if request.sampling.logprobs is None else {}
+        result = Comparison(prompt, len(right.token_ids), logprobs=logprobs, error=right.error)
         for run, other in zip(RUNS, others, strict=True):
             if (at := first_difference(right, other)) is not None:
                 result.differences[run] = at

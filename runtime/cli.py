@@ -54,7 +54,7 @@ A line may have any option of sampling under its name with underscores, and igno
 include_stop_str_in_output, stop_token_ids, logit_bias, allowed_token_ids and bad_words.
 
 \b
-Exit codes: 0 ok, 1 unexpected or --check found a difference, 2 usage,
+Exit codes: 0 ok, 1 unexpected, --check found a difference, or an answer is not whole, 2 usage,
 4 incompatible host, 5 damaged bundle, 130 interrupted.
 EAGLE3_DEBUG=1 in the environment shows the traceback of an unexpected error.
 """

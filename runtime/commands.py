@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,7 @@ from typing import Literal
 
 import click
 
-from runtime.bundle.errors import UsageError
+from runtime.bundle.errors import RequestError, UsageError, render
 from runtime.bundle.open import MANIFEST, SIMULATOR, Bundle, open_bundle
 from runtime.chat import HELP, Chat
 from runtime.check import DEFAULT_MAX_TOKENS as CHECK_MAX_TOKENS
@@ -152,7 +154,10 @@ def _import_torch() -> None:
 
 
 def answer_prompts(session: Session, prompts: tuple[Prompt, ...]) -> int:
-    """Answer the prompts as one batch, and print the answers in order; a single one streams on a terminal."""
+    """Answer the prompts as one batch, and print the answers in order; a single one streams on a terminal.
+
+    Returns 1 where a request ended before its answer was whole: what there is of it is printed, and why.
+    """
     options = session.options
     requests = session.requests(prompts, raw=options.raw, max_tokens=DEFAULT_MAX_TOKENS)
     engine = session.load_engine(options.speculation)
@@ -163,15 +168,19 @@ def answer_prompts(session: Session, prompts: tuple[Prompt, ...]) -> int:
         streamer = Streamer(out, session.tokenizer, requests[0].sampling)
         outputs = list(generate(engine, requests, names=names, on_step=streamer.push))
         streamer.finish()
+        errors = [output.error for output in outputs if output.error is not None]
     else:
         in_order = InOrder(out, prompts, requests, session.tokenizer, as_json=options.as_json)
         outputs = []
         for output in generate(engine, requests, names=names):
             outputs.append(output)
             in_order.add(int(output.request_id), output)
+        errors = [in_order.errors[index] for index in sorted(in_order.errors)]
+    if not options.as_json:
+        _print_errors(errors)
     if options.stats:
         session.print_stats(run_stats(outputs, time.perf_counter() - started, engine.report()))
-    return 0
+    return 1 if errors else 0
 
 
 def chat(session: Session) -> int:
@@ -231,10 +240,21 @@ def check(session: Session, prompts: tuple[Prompt, ...]) -> int:
     )
     if session.options.stats:
         session.print_stats({"spec_decode": stats.to_json()})
-    different = sum(not result.same for result in results)
+    different, broken = sum(result.changed for result in results), sum(result.error is not None for result in results)
     if different:
         session.progress(f"Speculation or batching changed {different} of {len(results)} answers.")
-    return 1 if different else 0
+    if broken:
+        session.progress(f"{broken} of {len(results)} answers ended with an error, so they prove nothing.")
+    return 1 if different or broken else 0
+
+
+def _print_errors(errors: Sequence[RequestError]) -> None:
+    """Why answers are not whole, in the words of a failing command; with EAGLE3_DEBUG=1 where it happened."""
+    for error in errors:
+        if error.__cause__ is not None and os.environ.get("EAGLE3_DEBUG") == "1":
+            traceback.print_exception(error.__cause__)
+        for line in render(error):
+            click.echo(line, err=True)
 
 
 def _seeded(request: Request) -> Request:

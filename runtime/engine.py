@@ -9,6 +9,8 @@ One `step` is one pass, which the scheduler chooses (`runtime.scheduler`) and `r
 
 A draft in one graph (`runtime.fused`) runs before the target's tokens are read, and both are read at once.
 
+A request may end by itself with an error (`runtime.failures`); the others never notice.
+
 Plain decoding is the same loop with nothing proposed, through the same target_verify graphs, which is what makes greedy
 speculation equal to it bit for bit (docs/design.md, "Exact").
 """
@@ -219,12 +221,13 @@ class Engine:
         sequence = ran.sequence
         if self.proposer.follows(sequence):
             self.scheduler.publish(sequence)
-        if not ran.committed:
+        if not ran.committed and sequence.finish_reason is None:
             return None
-        now = time.perf_counter()
-        if sequence.timing.first_token is None:
-            sequence.timing.first_token = now
-        sequence.timing.last_token = now
+        if ran.committed:
+            now = time.perf_counter()
+            if sequence.timing.first_token is None:
+                sequence.timing.first_token = now
+            sequence.timing.last_token = now
         self.totals.observe(ran.num_draft_tokens, ran.num_accepted)
         self.generation_tokens += len(ran.committed)
         if sequence.finish_reason is not None:
@@ -236,7 +239,7 @@ class Engine:
             sequence.finish_reason,
             ran.num_draft_tokens,
             ran.num_accepted,
-            tuple(sequence.logprobs[-len(ran.committed) :]) if sequence.logprobs else (),
+            tuple(sequence.logprobs[-len(ran.committed) :]) if sequence.logprobs and ran.committed else (),
             sequence.stop_reason,
         )
 

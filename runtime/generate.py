@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from runtime.bundle.errors import Eagle3Error, UsageError
+from runtime.bundle.errors import Eagle3Error, RequestError, UsageError
 from runtime.prompts import raise_together
 from runtime.request import Request, RequestOutput, StepOutput
 
@@ -36,7 +37,7 @@ def generate(
     on_step: Callable[[StepOutput], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[RequestOutput]:
-    """Run `requests` as one batch; yields each as it finishes.
+    """Run `requests` as one batch; yields each as it finishes, one that ended with an error too.
 
     Args:
         engine: an engine with nothing unfinished.
@@ -63,7 +64,25 @@ def generate(
         for output in engine.step():
             if on_step is not None:
                 on_step(output)
-        yield from engine.take_finished()
+        for finished in engine.take_finished():
+            yield finished if finished.error is None else replace(finished, error=_failure(finished, requests, names))
+
+
+def raise_failures(outputs: Iterable[RequestOutput], names: Sequence[str]) -> None:
+    """Raise what ended requests before their answers were whole: for commands whose figures then mean nothing.
+
+    Args:
+        outputs: several of one prompt, of several runs, may be among them; its first error is told.
+        names: of the prompts, in the order of the ids that `to_requests` gave.
+
+    Raises:
+        RequestError, ErrorGroup: some ended with an error.
+    """
+    failures: dict[str, RequestError] = {}
+    for output in outputs:
+        if output.error is not None and output.request_id not in failures:
+            failures[output.request_id] = failure_named(output.error, output.request_id, names[int(output.request_id)])
+    raise_together(f"{len(failures)} prompts ended before their answers were whole", list(failures.values()))
 
 
 def _abort(engine: TokenEngine, requests: Sequence[Request]) -> None:
@@ -74,6 +93,26 @@ def _abort(engine: TokenEngine, requests: Sequence[Request]) -> None:
 
 def _named(error: UsageError, request: Request, name: str) -> UsageError:
     """The engine's error under the name that the user knows the prompt by."""
-    own = f"Request {request.request_id}"
-    what = error.what.replace(own, name, 1) if error.what.startswith(own) else f"{name}: {error.what}"
+    what = _renamed(error, request.request_id, name)
     return UsageError(what, expected=error.expected, found=error.found, repair=error.repair)
+
+
+def _failure(output: RequestOutput, requests: Sequence[Request], names: Sequence[str] | None) -> RequestError | None:
+    """The error of `output` under its prompt's name, where there are names."""
+    if names is None or output.error is None:
+        return output.error
+    place = next(place for place, request in enumerate(requests) if request.request_id == output.request_id)
+    return failure_named(output.error, output.request_id, names[place])
+
+
+def failure_named(error: RequestError, request_id: str, name: str) -> RequestError:
+    """An error of a request that ran, under the name that the user knows the prompt by."""
+    what = _renamed(error, request_id, name)
+    made = RequestError(what, expected=error.expected, found=error.found, repair=error.repair, code=error.code)
+    made.__cause__ = error.__cause__
+    return made
+
+
+def _renamed(error: Eagle3Error, request_id: str, name: str) -> str:
+    own = f"Request {request_id}"
+    return error.what.replace(own, name, 1) if error.what.startswith(own) else f"{name}: {error.what}"

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from runtime.answer import AnswerText, answer_text
+from runtime.bundle.errors import RequestError
+from runtime.failures import failed
 from runtime.prompts import Prompt
 from runtime.request import Request, RequestOutput, SpecDecodeStats, StepOutput
 from runtime.sampling.params import GREEDY, LEAST_LOGPROB, SamplingParams, TokenLogprobs
@@ -33,8 +36,9 @@ def request_json(
 
     `token_ids` holds the id that stopped the request, `text` does not. `text` is null for a bundle without a tokenizer.
     These are there only where there is something to say: `id` when the prompt had one; `stop_reason`, the stop id or
-    stop string that ended the request; `logprobs` when they were asked for, one for each of `token_ids`; and
-    `usage.prompt_tokens_details.cached_tokens` when KV of the prompt came from the prefix cache.
+    stop string that ended the request; `error`, with finish_reason "error", as a failing command prints it; `logprobs`
+    when they were asked for, one for each of `token_ids`; and `usage.prompt_tokens_details.cached_tokens` when KV of
+    the prompt came from the prefix cache.
     """
     answer: dict[str, object] = {} if prompt.id is None else {"id": prompt.id}
     answer |= {
@@ -44,6 +48,8 @@ def request_json(
     }
     if output.stop_reason is not None:
         answer["stop_reason"] = output.stop_reason
+    if output.error is not None:
+        answer["error"] = output.error.to_json()
     usage: dict[str, object] = {
         "prompt_tokens": len(output.prompt_token_ids),
         "completion_tokens": len(output.token_ids),
@@ -138,6 +144,9 @@ class InOrder:
 
     Args:
         prompts, requests: in the same order; what was asked, and what the engine was given for it.
+
+    Attributes:
+        errors: of the requests that ended with one, and of answers that could not be printed, by index.
     """
 
     def __init__(
@@ -153,6 +162,7 @@ class InOrder:
         self._tokenizer, self._as_json = tokenizer, as_json
         self._waiting: dict[int, RequestOutput] = {}
         self._next = 0
+        self.errors: dict[int, RequestError] = {}
 
     def add(self, index: int, output: RequestOutput) -> None:
         """Take the answer to prompt `index`, and print all answers that are next in line."""
@@ -162,14 +172,25 @@ class InOrder:
             self._next += 1
 
     def _print(self, index: int, output: RequestOutput) -> None:
-        prompt, sampling = self._prompts[index], self._requests[index].sampling
+        prompt, sampling, tokenizer = self._prompts[index], self._requests[index].sampling, self._tokenizer
+        text: str | None = ""
+        answer: dict[str, object] = {}
+        try:
+            if self._as_json:
+                answer = request_json(prompt, output, tokenizer, sampling)
+            else:
+                text = answer_text(output, tokenizer, sampling)
+        except Exception as error:  # in making text of this answer's ids, which says nothing of the next one's
+            output = replace(output, finish_reason="error", error=failed(prompt.where, error))
+            answer = request_json(prompt, output, None, replace(sampling, logprobs=None))
+        if output.error is not None:
+            self.errors[index] = output.error
         if self._as_json:
-            self._out.json(request_json(prompt, output, self._tokenizer, sampling))
+            self._out.json(answer)
             return
         if len(self._prompts) > 1:
             name = index + 1 if prompt.id is None else prompt.id
             self._out.line(("" if index == 0 else "\n") + f"==> {name}: {prompt.title()}")
-        text = answer_text(output, self._tokenizer, sampling)
         shown = " ".join(map(str, output.token_ids)) if text is None else text
         self._out.write(shown if shown.endswith("\n") else shown + "\n")
 

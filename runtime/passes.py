@@ -4,10 +4,14 @@ Where a request asks for more than the graph's greedy choice, its tokens come fr
 pass's logits; what it chose takes the graph's place before the draft sees anything. The same way known tokens take it
 for a request that was preempted: its generated tokens run through verify passes again and not through a prefill,
 because rows of a verify pass keep their bits wherever they stand, and those of a prefill are rounded otherwise.
+
+A row whose logits are not finite gives a sign and no token (`runtime.bundle.signs`). Its request ends there with an
+error, behind the tokens that came before, as it would without speculation; the pass goes on for all others.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -17,8 +21,10 @@ from torch import Tensor
 
 from runtime.backends.device import to_host
 from runtime.batch import Bucket, pad_rows
-from runtime.bundle.errors import IntegrityError
+from runtime.bundle.errors import IntegrityError, RequestError
 from runtime.bundle.schedule import KSchedule
+from runtime.bundle.signs import NOT_FINITE, NOTHING
+from runtime.failures import failed, logits_not_finite
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
 from runtime.proposer import Proposer
@@ -74,7 +80,7 @@ class Passes:
         chosen = self.proposer.read_prefill(sequence, inputs, next_token, features, following)
         committed: list[int] = []
         if following is None:
-            committed = sequence.commit(chosen, choices[0].logprobs if choices else None)
+            committed, _ = self._take(sequence, chosen, choices.get(0))
         sequence.num_computed = end
         self.proposer.limit(self.schedule.k_for(batch_size))
         shifted = sequence.token_ids[start + 1 : end + 1]
@@ -121,22 +127,44 @@ class Passes:
         return member.token_ids[first : min(first + rows, len(member.token_ids) - 1)]
 
     def _commit(self, member: Sequence, row: list[int], num_drafts: int, choice: Choice | None) -> Ran:
-        tokens = [token for token in row if token >= 0]
         member.drafts = []
         if not member.caught_up:
-            member.num_computed += len(tokens)
+            member.num_computed += sum(token >= 0 for token in row)
             return Ran(member, [])
-        if not tokens:
-            raise IntegrityError(
-                "A verify pass gave no token",
-                expected=f"at least one for request {member.request.request_id}",
-                found="none",
-                repair="rebuild the bundle with eagle3-build",
-            )
-        run = member.commit(tokens, choice.logprobs if choice else None)
+        run, num_accepted = self._take(member, row, choice)
         # Accepted drafts that a stop cut off count as accepted: the target agreed with them
-        member.spec_decode.observe(num_drafts, len(tokens) - 1)
-        return Ran(member, run, num_drafts, len(tokens) - 1)
+        member.spec_decode.observe(num_drafts, num_accepted)
+        return Ran(member, run, num_drafts, num_accepted)
+
+    def _take(self, member: Sequence, row: list[int], choice: Choice | None) -> tuple[list[int], int]:
+        """Commit a request's row of a pass, up to what ends it; the tokens committed, and how many of them drafts were.
+
+        An error counts behind the tokens before it only: where one of those ends the request, its row was never due.
+        """
+        tokens = list(itertools.takewhile(lambda token: 0 <= token < self.sampler.vocab_size, row))
+        sign = row[len(tokens)] if len(tokens) < len(row) else NOTHING
+        run = member.commit(tokens, choice.logprobs if choice else None)
+        if member.finish_reason is None and (error := self._error(member, tokens, sign, choice)) is not None:
+            member.fail(error)
+        # Before a sign all of them were drafts; else the last is the corrected or the bonus token
+        return run, len(tokens) - (sign == NOTHING and bool(tokens))
+
+    def _error(self, member: Sequence, tokens: list[int], sign: int, choice: Choice | None) -> RequestError | None:
+        """Why a request that took `tokens` cannot go on behind them; None where it can."""
+        name = member.request.request_id
+        if choice is not None and choice.error is not None:
+            return failed(name, choice.error)
+        if sign == NOT_FINITE:
+            return logits_not_finite(name, len(member.token_ids))
+        if sign == NOTHING and tokens:
+            return None
+        wrong = IntegrityError(
+            "A pass gave what is no token",
+            expected=f"at least one token from 0 to {self.sampler.vocab_size - 1}, then {NOTHING}",
+            found=str(sign) if tokens or sign != NOTHING else "none",
+            repair="rebuild the bundle with eagle3-build",
+        )
+        return failed(name, wrong)
 
     def _verify_graph(self, members: Seq[Sequence], rows: int) -> tuple[LoadedGraph, Bucket]:
         """target_verify, or target_decode where the bundle has one, no request has more than one row, and the draft can
@@ -189,11 +217,11 @@ def sampled_rows(member: Sequence, drafts: Seq[int], first_row: int) -> SampledR
 
 
 def _replace_rows(accepted: Tensor, rows: dict[int, list[int]]) -> Tensor:
-    """`accepted` [R, 1+k] with the tokens of some requests replaced, -1 behind them; untouched where there are none."""
+    """`accepted` [R, 1+k] with some requests' tokens replaced, NOTHING behind them; untouched where there are none."""
     if not rows:
         return accepted
     replaced = to_host(accepted).clone()
     width = replaced.shape[1]
     for index, tokens in rows.items():
-        replaced[index] = torch.tensor(tokens + [-1] * (width - len(tokens)), dtype=replaced.dtype)
+        replaced[index] = torch.tensor(tokens + [NOTHING] * (width - len(tokens)), dtype=replaced.dtype)
     return replaced

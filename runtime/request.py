@@ -6,9 +6,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.bundle.errors import RequestError
 from runtime.sampling.params import GREEDY, SamplingParams, TokenLogprobs
 
-FinishReason = Literal["stop", "length"]
+# "error": the request failed by itself (`RequestOutput.error`), the others went on
+FinishReason = Literal["stop", "length", "error"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Timing:
 class StepOutput:
     """The tokens that one engine step committed for one request; `finish_reason` is set on its last one.
 
+    A step in which a request ends with an error may have none.
+
     num_draft_tokens, num_accepted: what a verify step checked for it and how many the target agreed with, as
     `SpecDecodeStats.observe` counts them; 0 for a prefill.
     """
@@ -128,6 +132,7 @@ class RequestOutput:
     Attributes:
         num_cached_tokens: prompt tokens whose KV came from the prefix cache.
         num_preemptions: how often the request gave its blocks up and was run again.
+        error: why it ended where finish_reason is "error"; `token_ids` are those before it, which stand.
     """
 
     request_id: str
@@ -140,3 +145,4 @@ class RequestOutput:
     stop_reason: int | str | None = None
     num_cached_tokens: int = 0
     num_preemptions: int = 0
+    error: RequestError | None = field(default=None, compare=False)

@@ -6,6 +6,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runtime.bundle.errors import RequestError
+from runtime.failures import failed
 from runtime.request import FinishReason, Request, RequestOutput, SpecDecodeStats, Timing
 from runtime.sampling.counts import TokenCounts
 from runtime.sampling.params import TokenLogprobs
@@ -39,6 +41,7 @@ class Sequence:
         watch: for stop strings, where it has any.
         logprobs: one for each generated token, where asked for.
         counts: of its tokens, for the sampler's penalties.
+        error: why the request ended by itself, see `fail`.
         block_keys, num_published: keys of its blocks for the prefix cache, and how many of its blocks can be found.
     """
 
@@ -57,6 +60,7 @@ class Sequence:
     watch: StopWatch | None = None
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     stop_reason: int | str | None = None
+    error: RequestError | None = None
     counts: TokenCounts = field(default_factory=TokenCounts)
     block_keys: list[bytes] = field(default_factory=list)
     num_published: int = 0
@@ -98,13 +102,17 @@ class Sequence:
         """Append tokens one at a time until one ends the request; returns those that were appended.
 
         Stop comes before length: a token that is both the last allowed one and an end-of-sequence id is a stop. What
-        lies behind the end is dropped whole: ids, logprobs and, with `num_computed`, their KV.
+        lies behind the end is dropped whole: ids, logprobs and, with `num_computed`, their KV. A failure in looking for
+        the end is one: the token stays, and the request ends with an error.
         """
         count = 0
         for token in tokens:
             self.token_ids.append(token)
             count += 1
-            self._look_for_the_end(token)
+            try:
+                self._look_for_the_end(token)
+            except Exception as error:  # of this request's own stop strings, and nobody else's
+                self.fail(failed(self.request.request_id, error))
             if self.finish_reason is not None:
                 break
         if logprobs is not None:
@@ -122,6 +130,11 @@ class Sequence:
             self.finish_reason, self.stop_reason = "stop", found
         elif len(self.token_ids) >= self.length_limit:
             self.finish_reason = "length"
+
+    def fail(self, error: RequestError) -> None:
+        """End the request with an error; its tokens stay. One that has ended already did not reach what failed."""
+        if self.finish_reason is None:
+            self.finish_reason, self.error = "error", error
 
     def preempt(self) -> None:
         """Forget all KV; the tokens stay, and are computed anew."""
@@ -142,4 +155,5 @@ class Sequence:
             self.stop_reason,
             self.num_cached_tokens,
             self.num_preemptions,
+            self.error,
         )

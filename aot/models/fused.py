@@ -78,9 +78,10 @@ class FusedChain(DraftInitial):
 class DraftFused(FusedChain):
     """After a verify pass of R requests, 1+K rows each.
 
-    accepted [R, 1+K] int32 as target_verify gave it, -1 behind the corrected or bonus token; positions [R*(1+K)] and
-    slot_mapping [R*(1+K)], the very ones that target_verify took; block_table [R, B]; features [R*(1+K), A*Ht];
-    length_limits [R] int32; pools -> step_tokens [R, 1+2K] int32: `accepted`, then the drafts.
+    accepted [R, 1+K] int32 as target_verify gave it, signs (runtime/bundle/signs.py), which are negative, behind the
+    last token; positions [R*(1+K)] and slot_mapping [R*(1+K)], the very ones that target_verify took; block_table
+    [R, B]; features [R*(1+K), A*Ht]; length_limits [R] int32; pools -> step_tokens [R, 1+2K] int32: `accepted`, then
+    the drafts.
     """
 
     def follow(self, given: Tensor | None, *inputs: Tensor, rank: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
@@ -95,6 +96,8 @@ class DraftFused(FusedChain):
         column = torch.arange(rows_each, device=accepted.device, dtype=torch.int32)
         first = torch.arange(requests, device=accepted.device, dtype=torch.int32) * rows_each
         last = (first + torch.where(kept, column[None, :], 0).amax(dim=1)).long()
+        # A request without a token has no last row: its chain would begin at position 0 and overwrite its prompt's KV
+        length_limits = torch.where(kept[:, 0], length_limits, 0)
         return self.chain(hidden[last], positions[last], block_table, length_limits, tuple(pools), given, rank)
 
     def forward(  # type: ignore[override]
@@ -120,15 +123,19 @@ class DraftFusedPrefill(FusedChain):
     """After a chunk of one prompt, T rows.
 
     tokens [T], the chunk's own, as target_prefill took them; next_token [1], the token after the chunk: what
-    target_prefill gave, or the prompt's where the chunk is not its last; last_index [1], the chunk's last row;
-    positions [T], slot_mapping [T], block_table [1, B], features [T, A*Ht]; length_limits [1] int32, 0 for a chunk
-    behind which nothing is proposed; pools -> step_tokens [1, 1+K] int32: next_token, then the drafts.
+    target_prefill gave, or the prompt's where the chunk is not its last; behind a sign nothing is drafted; last_index
+    [1], the chunk's last row; positions [T], slot_mapping [T], block_table [1, B], features [T, A*Ht]; length_limits
+    [1] int32, 0 for a chunk behind which nothing is proposed; pools -> step_tokens [1, 1+K] int32: next_token, then the
+    drafts.
     """
 
     def follow(self, given: Tensor | None, *inputs: Tensor, rank: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         tokens, next_token, last_index, positions, slot_mapping, block_table, features, length_limits, *pools = inputs
         index = torch.arange(tokens.shape[0], device=tokens.device, dtype=torch.int32)
-        shifted = torch.where(index == last_index, next_token, torch.cat([tokens[1:], tokens[:1]]))
+        given_token = next_token >= 0
+        length_limits = torch.where(given_token, length_limits, 0)
+        following = torch.where(given_token, next_token, 0)
+        shifted = torch.where(index == last_index, following, torch.cat([tokens[1:], tokens[:1]]))
         read = (shifted, self.reduce(features), positions, slot_mapping, block_table, tuple(pools))
         hidden = self.run_layers(*read, rank)
         last = last_index.long()

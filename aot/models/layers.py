@@ -118,6 +118,29 @@ def write_kv(pool: Tensor, slot_mapping: Tensor, rows: Tensor) -> None:
     pool.view(-1, *pool.shape[2:]).index_copy_(0, slot_mapping.long(), rows)
 
 
+def all_finite(values: Tensor) -> Tensor:
+    """Whether each row of `values` [..., N] is free of NaN and infinities: [..., 1], 1 or 0 in their dtype.
+
+    By comparing, which NaN fails, and a minimum over numbers that are no NaN: no compiler or device has to carry NaN
+    through a reduction, nor to know an operator for it.
+    """
+    return (values.abs() <= torch.finfo(values.dtype).max).to(values.dtype).amin(dim=-1, keepdim=True)
+
+
+def contain(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [T, G, D] for the KV pools, such that one that is not finite reaches those alone that attend to it.
+
+    An entry that a row does not see has weight 0, and 0 times NaN is NaN: the row of one request would spoil another's
+    that finds it behind its own context, in the null block or in a block used again. So where a token's key or value
+    in a head holds anything that is not finite, the value becomes 0, which weighs nothing where it is hidden, and the
+    key NaN, which makes the score NaN, and so all, of whoever sees it: minus infinity would be overlooked there.
+    """
+    sound = torch.minimum(all_finite(key), all_finite(value))
+    # Infinity times 0, since a graph for a device should hold no NaN; times 1 changes no bit
+    key = torch.where(sound > 0, key, float("inf")) * sound
+    return key, torch.where(sound > 0, value, 0.0)
+
+
 def paged_attention(
     query: Tensor, key_pool: Tensor, value_pool: Tensor, block_table: Tensor, positions: Tensor, window: int = 0
 ) -> Tensor:
@@ -214,7 +237,8 @@ class Attention(nn.Module):
         value = fused[:, split + width :].view(count, self.kv_heads, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
-        write_kv(key_pool, slot_mapping, rotate(key, angles))
+        key, value = contain(rotate(key, angles), value)
+        write_kv(key_pool, slot_mapping, key)
         write_kv(value_pool, slot_mapping, value)
         query = rotate(query, angles)
         mixed = paged_attention(query, key_pool, value_pool, block_table, positions, self.window)

@@ -14,9 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
+from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table, all_finite
 from aot.models.sampling import Asked, draw
 from aot.models.vocabulary import argmax_over_ranks, embed, embedding, the_rank, token_ids, whole_logits
+from runtime.bundle.signs import NOT_FINITE, NOTHING
 
 
 class TargetEmbed(nn.Module):
@@ -120,19 +121,23 @@ class TargetHead(nn.Module):
     def logits(self, hidden: Tensor, rank: Tensor | None = None) -> Tensor:
         """The logits of hidden [M, H]; on several ranks those of this rank's tokens."""
         made: Tensor = self.lm_head(self.norm(hidden))
-        if self.real_vocab:
-            if self.ranks == 1:
-                entries = torch.arange(made.shape[-1], device=made.device)
-            else:
-                entries = token_ids(made, the_rank(rank))
-            made = torch.where(entries < self.real_vocab, made, float("-inf"))
-        return made
+        return torch.where(self.is_token(made, rank), made, float("-inf")) if self.real_vocab else made
+
+    def is_token(self, logits: Tensor, rank: Tensor | None) -> Tensor:
+        """Which columns of `logits` are tokens and no padding, [V] or this rank's part."""
+        if self.ranks == 1:
+            entries = torch.arange(logits.shape[-1], device=logits.device)
+        else:
+            entries = token_ids(logits, the_rank(rank))
+        return entries < self.real_vocab
 
     def choose(self, logits: Tensor, rank: Tensor | None) -> Tensor:
-        """Greedy token of each row of `logits`, [M] int32, whichever rank holds it."""
+        """Greedy token of each row of `logits`, [M] int32, whichever rank holds it; see `tokens` for NOT_FINITE."""
+        real = torch.where(self.is_token(logits, rank), logits, 0.0) if self.real_vocab else logits
+        finite = all_finite(real.float())
         if self.ranks == 1:
-            return argmax(logits)
-        return argmax_over_ranks(logits, the_rank(rank), self.ranks, self.real_vocab)
+            return torch.where(finite[:, 0] > 0, argmax(logits), NOT_FINITE)
+        return argmax_over_ranks(logits, the_rank(rank), self.ranks, self.real_vocab, finite)
 
     def asked(self, further: tuple[Tensor, ...]) -> tuple[Asked | None, tuple[Tensor, ...]]:
         """What is asked of sampling, if this head samples, and the auxiliary states, out of a head's last inputs."""
@@ -141,11 +146,15 @@ class TargetHead(nn.Module):
         return Asked(*further[: len(Asked._fields)]), further[len(Asked._fields) :]
 
     def tokens(self, logits: Tensor, rank: Tensor | None, asked: Asked | None) -> Tensor:
-        """The token of each row of `logits`, [M] int32: greedy, or drawn where a request asks for it."""
+        """The token of each row of `logits`, [M] int32: greedy, or drawn where a request asks for it.
+
+        NOT_FINITE where any logit of the row is NaN or infinite: no token of it would mean anything.
+        """
         greedy = self.choose(logits, rank)
         if asked is None:
             return greedy
-        return draw(logits if self.ranks == 1 else whole_logits(logits, self.ranks), asked, greedy)
+        drawn = draw(logits if self.ranks == 1 else whole_logits(logits, self.ranks), asked, greedy)
+        return torch.where(greedy == NOT_FINITE, greedy, drawn)
 
     def outputs(self, tokens: Tensor, auxiliary: tuple[Tensor, ...], logits: Tensor | None) -> tuple[Tensor, ...]:
         """What a head puts out: tokens, the auxiliary states side by side, and the logits in float32, if any."""
@@ -167,8 +176,8 @@ def argmax(logits: Tensor) -> Tensor:
 class TargetPrefillHead(TargetHead):
     """The last prompt row's next token.
 
-    hidden [T, H], last_index [1] int32, A auxiliary states [T, H] -> next_token [1] int32, features [T, A*H],
-    and with `with_logits` the last row's logits [1, V] float32.
+    hidden [T, H], last_index [1] int32, A auxiliary states [T, H] -> next_token [1] int32, NOT_FINITE where its logits
+    are not finite; features [T, A*H]; and with `with_logits` the last row's logits [1, V] float32.
     """
 
     def __init__(
@@ -198,8 +207,9 @@ class TargetVerifyHead(TargetHead):
     """Rejection of a verify pass, R requests with 1+K rows each: drafts are accepted while they are the row's token.
 
     hidden [R*(1+K), H], tokens [R*(1+K)] int32, num_draft_tokens [R] int32, A auxiliary states ->
-    accepted [R, 1+K] int32, -1 after the corrected or bonus token; features [R*(1+K), A*H]; and with `with_logits`
-    the logits [R*(1+K), V] float32. With K = 0 this is the head of target_decode.
+    accepted [R, 1+K] int32, -1 after the corrected or bonus token, or after NOT_FINITE in its place where the row's
+    logits are not finite; features [R*(1+K), A*H]; and with `with_logits` the logits [R*(1+K), V] float32. With K = 0
+    this is the head of target_decode.
     """
 
     def __init__(
@@ -239,7 +249,7 @@ def greedy_rejection(target: Tensor, drafts: Tensor, num_draft_tokens: Tensor) -
     """Accept drafts up to the first that is not the target's own choice.
 
     Args:
-        target: [R, 1+K] int32, the target's greedy or drawn token after each row.
+        target: [R, 1+K] int32, the target's greedy or drawn token after each row, or NOT_FINITE, which no draft is.
         drafts: [R, K] int32, the drafts that rows 1..K held.
         num_draft_tokens: [R] int32, how many of a request's drafts are real (0..K).
 
@@ -255,4 +265,4 @@ def greedy_rejection(target: Tensor, drafts: Tensor, num_draft_tokens: Tensor) -
     # The index of the first mismatch is the number of accepted drafts; K when there is none
     accepted = torch.where(matches, width, index[None, :]).amin(dim=1)
     column = torch.arange(width + 1, device=drafts.device, dtype=torch.int32)
-    return torch.where(column[None, :] <= accepted[:, None], target, -1)
+    return torch.where(column[None, :] <= accepted[:, None], target, NOTHING)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aot.models.layers import Table
 from aot.models.parallel import all_gather, all_reduce
+from runtime.bundle.signs import NOT_FINITE
 
 
 class ShardedTable(Table):
@@ -58,19 +59,27 @@ def token_ids(logits: Tensor, rank: Tensor) -> Tensor:
     return torch.arange(entries, device=logits.device, dtype=torch.int32) + rank * entries
 
 
-def argmax_over_ranks(logits: Tensor, rank: Tensor, ranks: int, real: int = 0) -> Tensor:
+def argmax_over_ranks(logits: Tensor, rank: Tensor, ranks: int, real: int = 0, finite: Tensor | None = None) -> Tensor:
     """Greedy token of each row over all ranks' logits, [M, Vr] -> [M] int32; the lowest id wins a tie.
 
     Args:
         real: tokens there are, 0 where every row of every rank is one.
+        finite: [M, 1], above 0 where this rank's logits are all finite; a row that is not so on all ranks gives
+            NOT_FINITE. It travels as an infinite best logit, so that no collective is added.
     """
     entries = logits.shape[-1]
     best = torch.argmax(logits, dim=-1, keepdim=True).to(torch.int32) + rank * entries
-    values = all_gather(logits.amax(dim=-1, keepdim=True).float(), 1, ranks)
+    largest = logits.amax(dim=-1, keepdim=True).float()
+    if finite is not None:
+        largest = torch.where(finite > 0, largest, float("inf"))
+    values = all_gather(largest, 1, ranks)
     ids = all_gather(best, 1, ranks)
     # The last id can lose to no other by mistake, and is one even where no number was a maximum
     last = (real or entries * ranks) - 1
-    return torch.where(values == values.amax(dim=-1, keepdim=True), ids, last).amin(dim=-1)
+    chosen = torch.where(values == values.amax(dim=-1, keepdim=True), ids, last).amin(dim=-1)
+    if finite is None:
+        return chosen
+    return torch.where(values.amax(dim=-1) <= torch.finfo(values.dtype).max, chosen, NOT_FINITE)
 
 
 def whole_logits(logits: Tensor, ranks: int) -> Tensor:

@@ -29,8 +29,8 @@ Lines of the file are those of eagle3-run --prompts. A "kind" in a line gives th
 prompt's kind a row of its own: {"kind": "math", "prompt": "What is 17 + 25?"}
 
 \b
-Exit codes: 0 ok, 1 a text differs from plain decoding (unless the bundle is near_tie),
-2 usage, 4 incompatible host, 5 damaged bundle, 130 interrupted.
+Exit codes: 0 ok, 1 a text differs from plain decoding (unless the bundle is near_tie), or a prompt
+ended before its answer was whole, 2 usage, 4 incompatible host, 5 damaged bundle, 130 interrupted.
 """
 
 
@@ -162,7 +162,7 @@ def _measure(
     from runtime.bench.facts import Facts
     from runtime.bench.measure import load_engines, measure
     from runtime.bench.result import Result
-    from runtime.generate import generate
+    from runtime.generate import generate, raise_failures
     from runtime.proposer import drafts_per_step
 
     manifest, options = session.bundle.manifest, session.options
@@ -202,4 +202,5 @@ def _measure(
             on_group=lambda n: None if bar is None else bar.update(n),
         )
     session.progress(f"Measured {len(prompts)} prompts in {time.perf_counter() - started:.1f} s.")
+    raise_failures((run.output for run in runs), names)
     return Result.of(facts, prompts, runs)

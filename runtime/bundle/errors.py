@@ -81,6 +81,18 @@ class CacheMissError(Eagle3Error):
     exit_code = 7
 
 
+class RequestError(Eagle3Error):
+    """One request ended before its answer was whole, while others went on; what it had generated stays.
+
+    Args:
+        code: the reason for programs, as runtime/failures.py names them.
+    """
+
+    def __init__(self, what: str, *, expected: str = "", found: str = "", repair: str = "", code: str) -> None:
+        super().__init__(what, expected=expected, found=found, repair=repair)
+        self.code = code
+
+
 class ErrorGroup(Eagle3Error):
     """Several problems of one kind, reported together, one sentence each.
 

@@ -33,7 +33,8 @@ from runtime.bundle.ranges import Ascending, Between, Entries, Matching, OneOf
 from runtime.bundle.record import added, from_json, to_json
 from runtime.bundle.schedule import KSchedule
 
-FORMAT_VERSION = 1
+# 1: until `accepted` had signs (signs.py)
+FORMAT_VERSION = 2
 
 # Slots and positions are int32, and so is everything that is counted in tokens
 MOST_TOKENS = 2**31 - 1

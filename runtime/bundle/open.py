@@ -248,11 +248,14 @@ def _read_manifest(folder: Folder) -> Manifest:
             f"{file} is not readable", expected="JSON text", found=str(error), repair=rebuild
         ) from None
     if isinstance(data, dict) and (version := data.get("format_version")) != FORMAT_VERSION:
+        older = type(version) is int and 0 < version < FORMAT_VERSION
+        what = "an older format, whose graphs have no sign for logits that are not finite" if older else "a format"
         raise IntegrityError(
-            f"The bundle {name} has a format that this version does not read",
+            f"The bundle {name} has {what}" + ("" if older else " that this version does not read"),
             expected=f"format_version {FORMAT_VERSION}",
             found=reprlib.repr(version),
-            repair="rebuild it, or run it with the version of eagle3-run that built it",
+            repair=f"rebuild it: eagle3-build --config FILE.yaml --output {path}; "
+            "or run it with the version of eagle3-run that built it",
         )
     try:
         manifest = loads(data)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runtime.bundle.signs import NOT_FINITE
 from runtime.sampling.counts import TokenCounts
 from runtime.sampling.distribution import Distribution, distribution
 from runtime.sampling.logprobs import token_logprobs
@@ -60,12 +61,15 @@ class Choice:
     """What a request's rows yield.
 
     Attributes:
-        token_ids: the accepted drafts, then the recovered or the bonus token; 1..1+len(drafts) ids.
+        token_ids: the accepted drafts, then the recovered or the bonus token; 1..1+len(drafts) ids. In place of the
+            last, NOT_FINITE where its row is not all finite, as a graph's own choice has it.
         logprobs: one for each token, of the row that chose it; None where `SamplingParams.logprobs` is None.
+        error: why the request cannot go on; its only token is then NOT_FINITE too.
     """
 
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None
+    error: Exception | None = None
 
 
 class Sampler:
@@ -80,14 +84,22 @@ class Sampler:
         self.vocab_size, self.rejection = vocab_size, rejection
 
     def choose(self, rows: Sequence[SampledRows], logits: Tensor) -> list[Choice]:
-        """Choose for each request, in their order; rows after a rejected draft are not read.
+        """Choose for each request, in their order; rows after a rejected draft are not read, nor judged.
+
+        What fails for one request is its choice's error, and the others' choices are made.
 
         Args:
             logits: float32 on the host, [rows of the pass, at least vocab_size].
         """
         values = logits.detach().numpy()[:, : self.vocab_size]
         metadata = SpecDecodeMetadata.from_drafts([r.first_row for r in rows], [r.drafts for r in rows])
-        return [self._choose(request, values, metadata.rows_of(index)) for index, request in enumerate(rows)]
+        return [self._contained(request, values, metadata.rows_of(index)) for index, request in enumerate(rows)]
+
+    def _contained(self, request: SampledRows, values: NDArray[np.float32], places: Sequence[int]) -> Choice:
+        try:
+            return self._choose(request, values, places)
+        except Exception as error:  # of this request's own parameters and rows
+            return Choice([NOT_FINITE], None, error)
 
     def _choose(self, request: SampledRows, values: NDArray[np.float32], places: Sequence[int]) -> Choice:
         params, position = request.params, len(request.token_ids)
@@ -96,7 +108,10 @@ class Sampler:
         tokens: list[int] = []
         logprobs: list[TokenLogprobs] = []
         for index, draft in enumerate((*request.drafts, None)):
-            raw = _without_nan(values[places[index]])
+            raw = values[places[index]]
+            if not np.isfinite(raw).all():
+                tokens.append(NOT_FINITE)
+                break
             token = self._token(params, raw, processors, draft, position + index, units[index])
             tokens.append(token)
             if params.logprobs is not None:
@@ -165,10 +180,3 @@ class Sampler:
             assert draft is not None
             return draft
         return recovered
-
-
-def _without_nan(row: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The row, or a copy with -inf in place of NaN: a graph's failure may not choose a token."""
-    if np.isnan(row[row.argmax()]):
-        return np.where(np.isnan(row), np.float32(-np.inf), row)
-    return row

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -28,10 +28,13 @@ from runtime.request import Request, RequestOutput, StepOutput
 from runtime.serve.errors import (
     ClientGone,
     debugging,
+    defect,
     describe,
     engine_failed,
     engine_gone,
+    log_defect,
     queue_full,
+    request_failed,
     stopping,
     timed_out,
     too_many,
@@ -82,7 +85,7 @@ class Ticket:
         """All that came since the last call, at least one output; the last one has a finish_reason.
 
         Raises:
-            ApiError: the request ended otherwise: time-out, shutdown, a failure of the engine.
+            ApiError: the request ended otherwise: with an error, by time-out, shutdown, a failure of the engine.
             ClientGone: it was aborted.
         """
         while not self._steps:
@@ -251,12 +254,19 @@ class Driver:
                 continue
             self._observer.stepped(ticket, step, news.time)
             ticket.last = news.time
+            output = outputs[step.request_id] if step.finish_reason is not None else None
+            if output is not None and output.error is not None:
+                # What came before it is still read; behind that the waiter meets the error
+                if step.token_ids:
+                    ticket._steps.append(replace(step, finish_reason=None))
+                self._retire(step.request_id, request_failed(output.error), "error", news.time)
+                continue
             ticket._steps.append(step)
-            if step.finish_reason is None:
+            if output is None:
                 ticket._notify()
             else:
-                ticket.output = outputs[step.request_id]
-                self._retire(step.request_id, None, step.finish_reason, news.time)
+                ticket.output = output
+                self._retire(step.request_id, None, output.finish_reason, news.time)
         if news.failed:
             self.failed = True
             for request_id in list(self._tickets):
@@ -298,6 +308,9 @@ class Driver:
             self._engine.add_request(request)
         except UsageError as error:
             news.refused.append((request.request_id, error))
+        except Exception as error:  # in taking this request, which leaves the engine as it was
+            log_defect(error)
+            news.refused.append((request.request_id, defect()))
         else:
             news.accepted.append(request.request_id)
 

@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.bundle.errors import Eagle3Error
+from runtime.bundle.errors import Eagle3Error, RequestError
+from runtime.failures import DEFECT_CODE
 
 logger = logging.getLogger("eagle3.serve")
 
@@ -102,6 +103,15 @@ def stopping() -> ApiError:
 def timed_out(seconds: float) -> ApiError:
     message = f"The request took longer than {seconds:g} s, the server's --request-timeout, and was ended."
     return ApiError(504, message, type="timeout_error", code="request_timeout", headers=FINAL)
+
+
+def request_failed(error: RequestError) -> ApiError:
+    """500 for a request that ended by itself while the others went on; a defect's reason is in the log alone."""
+    if error.code == DEFECT_CODE:
+        cause = error.__cause__
+        log_defect(cause if isinstance(cause, Exception) else error)
+        return defect()
+    return ApiError(500, error.sentence(), type=SERVER, code=error.code, headers=FINAL)
 
 
 def engine_failed() -> ApiError:

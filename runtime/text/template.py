@@ -48,12 +48,12 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         try:
             self._template = _sandbox().from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
+        except Exception as error:  # of its syntax, or of what Jinja makes of it: Python that nests too deeply
             raise IntegrityError(
                 "The chat template does not parse",
                 expected="a Jinja template",
                 found=_one_line(error),
-                repair="mend the chat template and rebuild the bundle, or pass --raw to prompt without it",
+                repair="mend the model's chat template, or take it away, and rebuild the bundle with eagle3-build",
             ) from None
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:

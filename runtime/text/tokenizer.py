@@ -77,7 +77,9 @@ class Tokenizer:
         # Some published tokenizer.json files cut or pad, for training batches; a prompt must arrive whole.
         backend.no_truncation()
         backend.no_padding()
-        self._backend, self.info, self._template_source = backend, info, template
+        self._backend, self.info = backend, info
+        # At once: a template that is none is told when the bundle is opened, and not by every chat request
+        self._template = None if template is None else ChatTemplate(template, info.special_tokens())
         self._bos_id = None if info.bos_token is None else backend.token_to_id(info.bos_token)
 
     @staticmethod
@@ -86,7 +88,7 @@ class Tokenizer:
         `folder`.
 
         Raises:
-            IntegrityError: a file is missing or is not what it should be.
+            IntegrityError: a file is missing or is not what it should be, or the chat template does not parse.
         """
         names = (INFO, TOKENIZER, *([TEMPLATE] if (folder / TEMPLATE).is_file() else []))
         return Tokenizer.of({name: _content(folder / name) for name in names})
@@ -149,24 +151,20 @@ class Tokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        return self._template_source is not None
-
-    @cached_property
-    def _template(self) -> ChatTemplate:
-        if self._template_source is None:
-            raise UsageError(
-                "This bundle's model has no chat template",
-                repair="pass --raw to give the prompt to the model as it is",
-            )
-        return ChatTemplate(self._template_source, self.info.special_tokens())
+        return self._template is not None
 
     def apply_chat_template(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
         """The prompt text for `messages`; encode it with add_special_tokens=False.
 
         Raises:
             UsageError: the model has no chat template, or its template refuses these messages.
-            IntegrityError: the template does not parse, or tried to leave its sandbox.
+            IntegrityError: the template tried to leave its sandbox.
         """
+        if self._template is None:
+            raise UsageError(
+                "This bundle's model has no chat template",
+                repair="pass --raw to give the prompt to the model as it is",
+            )
         return self._template.render(messages, add_generation_prompt=add_generation_prompt)
 
     @cached_property

@@ -181,7 +181,7 @@ def _measure(
     repeat: int,
 ) -> Result:
     from runtime.bench.facts import Facts
-    from runtime.generate import generate
+    from runtime.generate import generate, raise_failures
     from runtime.proposer import drafts_per_step
     from runtime.tune.measure import load_engines, measure
     from runtime.tune.result import Result
@@ -221,6 +221,7 @@ def _measure(
             engines, requests, sizes, repeat=repeat, on_trial=lambda: None if bar is None else bar.update(1)
         )
     session.progress(f"Ran {trials} trials in {time.perf_counter() - started:.1f} s.")
+    raise_failures((output for trial in found for output in trial.outputs), names)
     shown_names = [prompt.where if prompt.id is None else str(prompt.id) for prompt in prompts]
     return Result.of(facts, shown_names, repeat, found)
 

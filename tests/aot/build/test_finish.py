@@ -31,7 +31,7 @@ from runtime.bundle.open import file_problems, read_manifest
 from tests.aot.backends.neuron import stand_in
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "runtime" / "bundle" / "golden" / "manifest-v1.json"
+GOLDEN = ROOT / "tests" / "runtime" / "bundle" / "golden" / "manifest-v2.json"
 KINDS = {"target_prefill.t8.c64": "target_prefill", "target_verify.r1.c64": "target_verify"}
 REQUIRES = Requires("neuron", "trn2", "", "", (), "", False, ranks=2, lnc=2)
 

@@ -15,7 +15,7 @@ import pytest
 from runtime.bundle.manifest import Manifest, loads
 from runtime.bundle.open import MANIFEST
 
-GOLDEN = Path(__file__).parent / "golden" / "manifest-v1.json"
+GOLDEN = Path(__file__).parent / "golden" / "manifest-v2.json"
 
 CONTENT = {
     "graphs/target_embed.t8/unit.so": b"compiled code of target_embed\n",

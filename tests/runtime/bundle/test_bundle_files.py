@@ -80,7 +80,7 @@ def content_and_entry(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, M
     """A folder for the one file WEIGHTS, and a manifest that lists nothing else."""
     root = tmp_path_factory.mktemp("flipped")
     (root / WEIGHTS).parent.mkdir()
-    data = json.loads((Path(__file__).parent / "golden" / "manifest-v1.json").read_text(encoding="utf-8"))
+    data = json.loads((Path(__file__).parent / "golden" / "manifest-v2.json").read_text(encoding="utf-8"))
     data["files"] = {WEIGHTS: data["files"][WEIGHTS]}
     return root, loads(data)
 

@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from runtime import commands
-from runtime.bundle.errors import UsageError
+from runtime.bundle.errors import RequestError, UsageError
 from runtime.cli import main
 from runtime.request import FinishReason, Request, RequestOutput, SpecDecodeStats, StepOutput, Timing
 from runtime.sampling.params import TokenLogprobs
@@ -98,6 +98,8 @@ class ScriptedEngine:
 
     def finish(self, request: Request, ids: list[int], reason: FinishReason, stop_reason: int | str | None) -> None:
         del self.queued[request.request_id]
+        prompt = bytes(token for token in request.prompt_token_ids if token < 256)
+        error = self.script.error(prompt.decode(errors="replace"))
         spec = SpecDecodeStats()
         if self.speculation:
             spec.observe(3, 1)
@@ -107,12 +109,13 @@ class ScriptedEngine:
                 request.request_id,
                 request.prompt_token_ids,
                 answer,
-                reason,
+                reason if error is None else "error",
                 Timing(arrived=1.0, first_token=1.5, last_token=2.0),
                 spec,
                 self.script.logprobs(answer, self.speculation) if request.sampling.logprobs is not None else (),
                 stop_reason,
                 self.script.num_cached_tokens,
+                error=error,
             )
         )
 
@@ -137,6 +140,7 @@ class Script:
         TokenLogprobs(token, -0.5, 1, ((token, -0.5),)) for token in ids
     )
     num_cached_tokens: int = 0
+    error: Callable[[str], RequestError | None] = lambda prompt: None
     tokenizer: Tokenizer = field(default_factory=lambda: Tokenizer(byte_tokenizer(), TOKENIZER_INFO))
     requests: list[Request] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from runtime.bundle.signs import NOT_FINITE
 from runtime.sampling.noise import Purpose, exponentials, uniforms
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.sampling.sampler import Choice, Rejection, SampledRows, Sampler
@@ -120,19 +121,36 @@ def test_no_id_reaches_the_vocabulary(vocab_size: int, mode: Rejection) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("params", [PLAIN, SamplingParams(top_k=2), GREEDY])
-def test_every_pass_commits_a_token_of_its_logits(mode: Rejection, params: SamplingParams) -> None:
-    """H3 (vllm#42722) and H4 (vllm#41834): whatever the drafts are; NaN is no logit, and a draft there is rejected."""
-    nan = float("nan")
-    logits = torch.tensor([[nan, 0.5, nan, 0.4], [nan] * 4, [0.0, nan, nan, nan]])
-    for seed, drafts in product(range(20), [(), (1,), (0, 2), (1, 0), (-1, 7), (3, 0)]):
-        request = SampledRows(replace(params, seed=seed), [1], 1, drafts, 0, frozenset())
-        tokens = Sampler(4, mode).choose([request], logits)[0].token_ids
-        assert 1 <= len(tokens) <= 1 + len(drafts)
-        assert tokens[:-1] == list(drafts[: len(tokens) - 1])
-        assert tokens[0] in (1, 3)
-        # A row without a finite logit gives the lowest id, and its draft is right if it is that
-        assert tokens[1:2] in ([], [0])
-        assert tokens[2:] in ([], [0])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_n1_a_row_that_is_not_finite_gives_a_sign_and_the_rows_before_it_tokens(
+    bad: float, params: SamplingParams, mode: Rejection
+) -> None:
+    """H3 (vllm#42722) and H4 (vllm#41834): whatever the drafts are; a row that nobody reaches is not judged."""
+    logits = torch.full((3, 4), -90.0)
+    logits[0, 1] = logits[1, 2] = logits[2, 0] = 90.0
+    for place in range(3):
+        broken = logits.clone()
+        broken[place, 3] = bad
+        for seed, drafts in product(range(5), [(), (1,), (1, 2), (0, 2), (-1, 7), (1, 3)]):
+            request = SampledRows(replace(params, seed=seed, logprobs=1), [1], 1, drafts, 0, frozenset())
+            choice = Sampler(4, mode).choose([request], broken)[0]
+            sound = Sampler(4, mode).choose([request], logits)[0]
+            if place < len(sound.token_ids):
+                assert choice.token_ids == [*sound.token_ids[:place], NOT_FINITE]
+                assert choice.logprobs == (sound.logprobs or [])[:place]
+            else:
+                assert choice == sound
+
+
+def test_n2_a_request_whose_choice_fails_leaves_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    good = SampledRows(replace(PLAIN, seed=1), [1], 1, (), 0, frozenset())
+    # No seed, which the engine would have given
+    broken = SampledRows(PLAIN, [1], 1, (), 1, frozenset())
+    first, second = Sampler(4).choose([good, broken], logits)
+    assert first == Sampler(4).choose([good], logits)[0]
+    assert (second.token_ids, first.error) == ([NOT_FINITE], None)
+    assert isinstance(second.error, AssertionError)
 
 
 def test_a_draft_that_has_all_probability_is_always_accepted() -> None:
