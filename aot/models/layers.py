@@ -118,26 +118,31 @@ def write_kv(pool: Tensor, slot_mapping: Tensor, rows: Tensor) -> None:
     pool.view(-1, *pool.shape[2:]).index_copy_(0, slot_mapping.long(), rows)
 
 
-def all_finite(values: Tensor) -> Tensor:
-    """Whether each row of `values` [..., N] is free of NaN and infinities: [..., 1], 1 or 0 in their dtype.
+def finite(values: Tensor) -> Tensor:
+    """Which of `values` are numbers and no infinities: by comparing with the largest, which NaN fails.
 
-    By comparing, which NaN fails, and a minimum over numbers that are no NaN: no compiler or device has to carry NaN
-    through a reduction, nor to know an operator for it.
+    No compiler or device has to carry NaN through a reduction for it, nor to know an operator of its own.
     """
-    return (values.abs() <= torch.finfo(values.dtype).max).to(values.dtype).amin(dim=-1, keepdim=True)
+    return values.float().abs() <= torch.finfo(torch.float32).max
+
+
+def all_finite(values: Tensor) -> Tensor:
+    """Whether each row of `values` [..., N] is free of NaN and infinities: [..., 1] float32, 1 or 0."""
+    return finite(values).float().amin(dim=-1, keepdim=True)
 
 
 def contain(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Rows [T, G, D] for the KV pools, such that one that is not finite reaches those alone that attend to it.
 
     An entry that a row does not see has weight 0, and 0 times NaN is NaN: the row of one request would spoil another's
-    that finds it behind its own context, in the null block or in a block used again. So where a token's key or value
-    in a head holds anything that is not finite, the value becomes 0, which weighs nothing where it is hidden, and the
-    key NaN, which makes the score NaN, and so all, of whoever sees it: minus infinity would be overlooked there.
+    that finds it behind its own context, in the null block or in a block used again. So where a token's keys or values
+    hold anything that is not finite, its values become 0, which weigh nothing where they are hidden, and its keys NaN,
+    which makes NaN of whoever sees them: minus infinity would be overlooked there.
     """
-    sound = torch.minimum(all_finite(key), all_finite(value))
+    # All heads at once: whoever sees one of them sees all, and a reduction costs more than what is in it
+    sound = (finite(key) & finite(value)).flatten(1).float().amin(dim=-1)[:, None, None]
     # Infinity times 0, since a graph for a device should hold no NaN; times 1 changes no bit
-    key = torch.where(sound > 0, key, float("inf")) * sound
+    key = torch.where(sound > 0, key, float("inf")) * sound.to(key.dtype)
     return key, torch.where(sound > 0, value, 0.0)
 
 

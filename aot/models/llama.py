@@ -134,7 +134,7 @@ class TargetHead(nn.Module):
     def choose(self, logits: Tensor, rank: Tensor | None) -> Tensor:
         """Greedy token of each row of `logits`, [M] int32, whichever rank holds it; see `tokens` for NOT_FINITE."""
         real = torch.where(self.is_token(logits, rank), logits, 0.0) if self.real_vocab else logits
-        finite = all_finite(real.float())
+        finite = all_finite(real)
         if self.ranks == 1:
             return torch.where(finite[:, 0] > 0, argmax(logits), NOT_FINITE)
         return argmax_over_ranks(logits, the_rank(rank), self.ranks, self.real_vocab, finite)

@@ -37,7 +37,7 @@ def test_n1_the_largest_numbers_are_finite_and_what_is_beyond_is_not(dtype: torc
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("bad", INFINITE)
 @pytest.mark.parametrize("half", ["key", "value"])
-def test_n1_a_head_of_a_row_is_contained_and_no_other_bit_changes(half: str, bad: float, dtype: torch.dtype) -> None:
+def test_n1_a_row_is_contained_and_no_other_bit_changes(half: str, bad: float, dtype: torch.dtype) -> None:
     key = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     value = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(1)).to(dtype)
     key[0, 0, 0] = -0.0
@@ -47,12 +47,10 @@ def test_n1_a_head_of_a_row_is_contained_and_no_other_bit_changes(half: str, bad
     broken = {"key": key.clone(), "value": value.clone()}
     broken[half][1, 1, 2] = bad
     made_key, made_value = contain(broken["key"], broken["value"])
-    assert made_key[1, 1].isnan().all()
-    assert (made_value[1, 1] == 0).all()
+    assert made_key[1].isnan().all()
+    assert (made_value[1] == 0).all()
     for made, given in ((made_key, key), (made_value, value)):
-        others = torch.ones(3, 2, dtype=torch.bool)
-        others[1, 1] = False
-        assert torch.equal(made[others], given[others])
+        assert torch.equal(made[::2], given[::2])
 
 
 @pytest.mark.parametrize("bad", INFINITE)
