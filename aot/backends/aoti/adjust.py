@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aot.backends.aoti import bf16_bmm, bf16_gemm
+from aot.backends.aoti import bf16_bmm, bf16_gemm, wide_gemm
 
 
 def adjust_inductor(*, kernel: str = "") -> None:
@@ -32,6 +32,7 @@ def adjust_inductor(*, kernel: str = "") -> None:
     hide_build_paths()
     need_no_openssl()
     need_no_semaphore()
+    wide_gemm.lower_mm_f32()
     if kernel:
         bf16_gemm.register(kernel)
         if flag := bf16_gemm.KERNELS[kernel].flag:
