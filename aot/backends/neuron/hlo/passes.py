@@ -195,7 +195,7 @@ def _is_one(editor: Editor, which: int) -> bool:
 
 
 def dots_of_narrow_factors(editor: Editor) -> None:
-    """Let a float32 product of widened factors read the narrow ones: the same numbers, and no widened weight is made."""
+    """Let a float32 product of widened factors read the narrow ones: the same numbers, and no widened weight."""
     for instruction in editor.instructions.values():
         if instruction.opcode != "dot" or proto.dtype_of(instruction.shape) != "float32":
             continue
