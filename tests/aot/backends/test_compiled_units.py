@@ -39,8 +39,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 
 
-def layer_spec(tiny_config: Path, name: str) -> UnitSpec:
-    config = load_config(tiny_config, ("dtype=bfloat16",))
+def layer_spec(tiny_config: Path, name: str, dtype: str = "bfloat16") -> UnitSpec:
+    config = load_config(tiny_config, (f"dtype={dtype}",))
     models = read_models(config)
     return next(unit for unit in graph_table(geometry(config, models.target, models.draft)).units if unit.name == name)
 
@@ -56,13 +56,14 @@ def compile_unit(spec: UnitSpec, out: Path, scratch: Path, gemm: str, level: str
         march, features = LEVELS[level]
         toolchain = dataclasses.replace(toolchain, march=march, features=features)
     (out / "job.json").write_text(json.dumps(AotiBackend(toolchain).job(spec)))
+    # Not the worker's own main, which forgets the folder that all compiles of a module share
+    script = (
+        "from aot.backends.aoti.worker import compile_unit\nimport json\n"
+        f"compile_unit(json.load(open({str(out / 'job.json')!r})), {str(out)!r})"
+    )
     settings = {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "aot.backends.aoti.worker", out / "job.json", out],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", script], env={**os.environ, **settings}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return {
@@ -195,7 +196,7 @@ def assert_attention_is_ours(spec: UnitSpec, out: Path) -> None:
     assert all(torch.equal(made[0], other) for other in made[1:])
 
 
-@pytest.mark.parametrize(("level", "layout"), OUR_KERNELS)
+@pytest.mark.parametrize(("level", "layout"), [pytest.param(*p.values[:2], marks=p.marks) for p in KERNELS])
 def test_our_kernels_pad_columns_that_fill_no_block(
     tiny_config: Path, tmp_path: Path, scratch: Path, level: str, layout: str
 ) -> None:
@@ -212,7 +213,33 @@ def test_our_kernels_pad_columns_that_fill_no_block(
         right = unit(rows, *integers, rows, rows, rows)[2]
     logits = run_unit(spec, tmp_path / "own", [rows, *integers, rows, rows, rows])[2]
     assert logits.shape == (4, 250)
+    assert logits.dtype == torch.float32
+    assert not torch.equal(logits, logits.bfloat16().float()), "sums that were rounded on the way (T2)"
+    record = json.loads((tmp_path / "own" / "unit.json").read_text())
+    assert [c["layout"] for c in record["constants"] if c["weight"] == "lm_head.weight"] == [layout], "no second copy"
     assert (logits - right).abs().max() <= 2**-6 * float(right.abs().max())
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_librarys_head_gives_float32_sums(tiny_config: Path, tmp_path: Path, scratch: Path, dtype: str) -> None:
+    """T2, with plain weights; of narrow ones every row by itself, whatever stands beside it."""
+    head = layer_spec(tiny_config, "target_verify_head.r1x4", dtype)
+    rows = torch.randn(4, 64, generator=torch.Generator().manual_seed(5)).to(dtype_of(dtype))
+    spec = dataclasses.replace(head, arguments={**head.arguments, "with_logits": True})
+    compile_unit(spec, tmp_path / "own", scratch, "library")
+    integers = [torch.zeros(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)]
+    unit = module(spec)
+    fill_random(unit)
+    with torch.no_grad():
+        right = unit(rows, *integers, rows, rows, rows)[2]
+    logits = run_unit(spec, tmp_path / "own", [rows, *integers, rows, rows, rows])[2]
+    assert (logits - right).abs().max() <= 2**-6 * float(right.abs().max())
+    assert not torch.equal(logits, logits.to(torch.float16).float())
+    if dtype == "float32":
+        return  # the library's own product
+    turned = rows.flip(0).contiguous()
+    again = run_unit(spec, tmp_path / "own", [turned, *integers, turned, turned, turned])[2]
+    assert torch.equal(again.flip(0), logits)
 
 
 @pytest.mark.parametrize(("level", "layout"), OUR_KERNELS)
