@@ -115,9 +115,10 @@ def target_forward(
         stream = stream + mlp(normed, weights, prefix + "mlp.")
         entering.append(stream)
     head = weights["model.embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight"]
-    logits = F.linear(rms_norm(stream, weights["model.norm.weight"], config.rms_norm_eps), head)
+    # Factors widened, so that products are summed and given out in float32 whatever the model's dtype
+    logits = F.linear(rms_norm(stream, weights["model.norm.weight"], config.rms_norm_eps).float(), head.float())
     captured = [entering[layer] for layer in aux_layers]
-    return logits.float(), torch.cat(captured, dim=-1) if captured else stream[:, :0]
+    return logits, torch.cat(captured, dim=-1) if captured else stream[:, :0]
 
 
 def target_greedy(weights: Weights, config: TargetConfig, prompt: Sequence[int], n: int) -> list[int]:
@@ -187,8 +188,8 @@ def draft_forward(
         normed = rms_norm(stream, weights[prefix + "post_attention_layernorm.weight"], eps)
         stream = stream + mlp(normed, weights, prefix + "mlp.")
     final = rms_norm(stream, weights["norm.weight"], eps)
-    logits = F.linear(final, weights["lm_head.weight"]) * config.logit_scale
-    return logits.float(), final if config.norm_output else stream
+    logits = F.linear(final.float(), weights["lm_head.weight"].float()) * config.logit_scale
+    return logits, final if config.norm_output else stream
 
 
 def with_shared(draft_weights: Weights, target_weights: Weights) -> dict[str, torch.Tensor]:

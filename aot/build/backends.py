@@ -23,7 +23,7 @@ def backend_and_cache(config: BuildConfig, models: Models) -> tuple[BuildBackend
     if isinstance(chosen, NeuronBackend):
         backend = _neuron(config, chosen, models)
     elif chosen.device == "cpu":
-        backend = AotiBackend.detect(chosen.gemm, config.dtype)
+        backend = AotiBackend.detect(chosen.gemm, config.dtype, chosen.cpu_level)
     else:
         raise ConfigError(
             "this version builds for the CPU and for Neuron",

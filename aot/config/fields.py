@@ -153,6 +153,11 @@ class AotiBackend(_Section):
         default="auto",
         description="Matrix products: packed constants, the math library, or whichever suits each product.",
     )
+    cpu_level: Literal["auto", "avx2", "avx512", "avx512_bf16", "amx"] = Field(
+        default="auto",
+        description="Instructions that compiled code may use: all that this CPU has, or no more than a level's, for "
+        "CPUs that have less.",
+    )
 
 
 class NeuronBackend(_Section):

@@ -24,6 +24,7 @@ from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table
 from aot.models.llama import argmax
 from aot.models.parallel import all_gather
 from aot.models.vocabulary import argmax_over_ranks, embed, embedding, the_rank, token_ids
+from aot.models.wide import Head
 
 
 class FurtherLayer(nn.Module):
@@ -123,7 +124,7 @@ class Draft(nn.Module):
             mlp = MLP(hidden, intermediate, dtype, mlp_bias, ranks=ranks)
             self.layers[str(layer)] = FurtherLayer((norm(), norm()), attention(layer), mlp)
         self.norm = norm()
-        self.lm_head = Linear(hidden, draft_vocab, dtype)
+        self.lm_head = Head(hidden, draft_vocab, dtype)
         self.target_ids = Table(real_vocab or draft_vocab * ranks, dtype=torch.int32) if mapped else None
 
     def run_layers(
@@ -148,9 +149,9 @@ class Draft(nn.Module):
         return hidden  # type: ignore[no-any-return]
 
     def logits(self, normed: Tensor, rank: Tensor | None = None) -> Tensor:
-        """Logits over the draft's vocabulary of states after the final norm, [R, H] -> [R, Vd]; padded rows: -inf.
+        """Logits over the draft's vocabulary of states after the final norm, [R, H] -> [R, Vd] float32.
 
-        On several ranks, those of this rank's part of the vocabulary.
+        Padded rows of the head have minus infinity. On several ranks, those of this rank's part of the vocabulary.
         """
         made: Tensor = self.lm_head(normed)
         if self.real_vocab:

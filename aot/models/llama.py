@@ -14,9 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from aot.models.layers import MLP, Attention, Linear, RMSNorm, Table, all_finite
+from aot.models.layers import MLP, Attention, RMSNorm, Table, all_finite
 from aot.models.sampling import Asked, draw
 from aot.models.vocabulary import argmax_over_ranks, embed, embedding, the_rank, token_ids, whole_logits
+from aot.models.wide import Head
 from runtime.bundle.signs import NOT_FINITE, NOTHING
 
 
@@ -93,7 +94,7 @@ class TargetLayer(nn.Module):
 
 
 class TargetHead(nn.Module):
-    """Final norm and language-model head: hidden [M, H] -> logits [M, V] in the model's dtype.
+    """Final norm and language-model head: hidden [M, H] -> logits [M, V] float32.
 
     Where `real_vocab` or `real_hidden` is given, the rest of `vocab` (over all ranks) or `hidden` is padding: padded
     rows of the head have logits of minus infinity, and neither logits nor features show a padded channel.
@@ -114,7 +115,7 @@ class TargetHead(nn.Module):
     ) -> None:
         super().__init__()
         self.norm = RMSNorm(hidden, eps, dtype, real_hidden)
-        self.lm_head = Linear(hidden, vocab, dtype)
+        self.lm_head = Head(hidden, vocab, dtype)
         self.real_vocab, self.real_hidden, self.ranks = real_vocab, real_hidden, ranks
         self.sampled = sampled
 
@@ -157,7 +158,7 @@ class TargetHead(nn.Module):
         return torch.where(greedy == NOT_FINITE, greedy, drawn)
 
     def outputs(self, tokens: Tensor, auxiliary: tuple[Tensor, ...], logits: Tensor | None) -> tuple[Tensor, ...]:
-        """What a head puts out: tokens, the auxiliary states side by side, and the logits in float32, if any."""
+        """What a head puts out: tokens, the auxiliary states side by side, and the logits, if any."""
         if self.real_hidden:
             auxiliary = tuple(state[:, : self.real_hidden] for state in auxiliary)
         made = (tokens, torch.cat(auxiliary, dim=-1))
@@ -165,7 +166,7 @@ class TargetHead(nn.Module):
             return made
         if self.ranks > 1:
             logits = whole_logits(logits, self.ranks)
-        return (*made, (logits[:, : self.real_vocab] if self.real_vocab else logits).float())
+        return (*made, logits[:, : self.real_vocab] if self.real_vocab else logits)
 
 
 def argmax(logits: Tensor) -> Tensor:

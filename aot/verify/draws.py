@@ -62,7 +62,8 @@ def draws_agree(head: TargetHead, inputs: Sequence[Tensor], got: Tensor, slack: 
     before = torch.where(index > 0, ends.gather(1, (index - 1).clamp(min=0)), 0.0)[:, 0]
     right = inside[:, 0] & (rows.uniforms >= before - allowed) & (rows.uniforms <= after + allowed)
     best = logits.float().amax(dim=-1)
-    near = best - logits.float().gather(1, index)[:, 0] <= 4 * torch.finfo(logits.dtype).eps * best.abs()
+    step = torch.finfo(head.lm_head.weight.dtype).eps
+    near = best - logits.float().gather(1, index)[:, 0] <= 4 * step * best.abs()
     greedy = rows.temperature < GREEDY_BELOW
     return bool(((tokens < 0) | torch.where(greedy, near & inside[:, 0], right)).all())
 

@@ -138,7 +138,7 @@ def tokens_agree(head: nn.Module, inputs: list[Tensor], got: list[Tensor], want:
             logits = logits[inputs[1].long()]
     else:
         return False
-    rows_close = _near_ties(logits).view(want[0].shape[0], -1).any(dim=1)
+    rows_close = _near_ties(logits, head).view(want[0].shape[0], -1).any(dim=1)
     rows_equal = (got[0] == want[0]).view(want[0].shape[0], -1).all(dim=1)
     return bool((rows_equal | rows_close).all())
 
@@ -153,11 +153,11 @@ def chain_agrees(head: FusedChain, inputs: list[Tensor], got: Tensor) -> bool:
     given = got[:, -head.drafts :]
     drafts, states = head.follow(given, *inputs)
     handed_on = head(*(value.clone() for value in inputs))[:, : -head.drafts]
-    close = torch.stack([_near_ties(head.logits_of_output(state)) for state in states], dim=1)
+    close = torch.stack([_near_ties(head.logits_of_output(state), head) for state in states], dim=1)
     return torch.equal(got[:, : -head.drafts], handed_on) and bool(((drafts == given) | close).all())
 
 
-def _near_ties(logits: Tensor) -> Tensor:
-    """For each row of [M, V] whether its two best are too close for the dtype to tell apart."""
+def _near_ties(logits: Tensor, head: Draft | TargetHead) -> Tensor:
+    """For each row of [M, V] whether its two best are too close for the dtype of the states behind them."""
     best = logits.float().topk(2, dim=-1).values
-    return (best[:, 0] - best[:, 1]) <= 4 * torch.finfo(logits.dtype).eps * best.abs().amax(dim=-1)
+    return (best[:, 0] - best[:, 1]) <= 4 * torch.finfo(head.lm_head.weight.dtype).eps * best.abs().amax(dim=-1)

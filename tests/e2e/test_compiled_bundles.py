@@ -16,6 +16,7 @@ from runtime.bundle.open import open_bundle
 from runtime.engine import Engine
 from runtime.generate import generate
 from runtime.request import Request
+from tests import smollm2_answer
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,10 +107,10 @@ def test_the_text_is_the_same_plain_speculative_alone_and_in_a_batch(run: Run, b
 
 
 def test_smollm2_answers_a_question_from_a_prompt(run: Run, smollm2_bundle: Path) -> None:
-    question = ("--prompt", "What is the capital of France?", "--max-tokens", 24)
+    question = ("--prompt", smollm2_answer.QUESTION, "--max-tokens", smollm2_answer.TOKENS)
     (line,) = answers(run(smollm2_bundle, *question, "--json"))
-    assert "Paris" in line["text"]
-    assert line["finish_reason"] == "stop"
+    assert line["text"] == smollm2_answer.ANSWER
+    assert line["finish_reason"] == "length"
     done = run(smollm2_bundle, *question, "-q")
     assert (done.returncode, done.stdout, done.stderr) == (0, line["text"] + "\n", "")
 

@@ -11,20 +11,23 @@ import os
 import shlex
 import shutil
 import threading
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aot.backends.aoti import bf16_bmm, bf16_gemm
+from aot.backends.aoti import bf16_bmm, bf16_gemm, level, wide_gemm
 
 
-def adjust_inductor(*, kernel: str = "") -> None:
+def adjust_inductor(*, features: Collection[str], kernel: str = "") -> None:
     """Apply all; the process compiles one unit and ends.
 
     Args:
+        features: CPU flags that the code may use, of `Toolchain`.
         kernel: the bf16 micro-kernel that the GEMM template is offered, of `bf16_gemm.KERNELS`; "" for none. Where the
             CPU has no bf16 instructions (`bf16_bmm.BLOCKS`), batched bf16 products are ours too.
     """
+    level.answer_for(features)
     keep_library_bmm()
     name_packed_constants()
     write_whole_files()
@@ -32,6 +35,7 @@ def adjust_inductor(*, kernel: str = "") -> None:
     hide_build_paths()
     need_no_openssl()
     need_no_semaphore()
+    wide_gemm.lower_mm_f32()
     if kernel:
         bf16_gemm.register(kernel)
         if flag := bf16_gemm.KERNELS[kernel].flag:

@@ -42,9 +42,9 @@ class AotiBackend:
     state: Literal["ready", "lowered"] = "ready"
 
     @classmethod
-    def detect(cls, gemm: str, dtype: str) -> AotiBackend:
-        """The backend for this machine; raises HostError when there is no C++ compiler."""
-        return cls(detect(gemm, dtype))
+    def detect(cls, gemm: str, dtype: str, level: str = "auto") -> AotiBackend:
+        """The backend for this machine, as `toolchain.detect` finds it, whose errors it raises."""
+        return cls(detect(gemm, dtype, level))
 
     @cached_property
     def program(self) -> str:
@@ -124,6 +124,7 @@ class AotiBackend:
             "unit": to_json(spec),
             "gemm": self.toolchain.gemm,
             "march": self.toolchain.march,
+            "features": list(self.toolchain.features),
             "compiler": self.toolchain.compiler,
             "kernel": self.toolchain.kernel,
         }

@@ -16,6 +16,13 @@ from runtime.bundle.host import cpu_features, torch_release
 _V3 = ("avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")
 _V4 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _AMX = ("amx_tile", "amx_bf16", "amx_int8", "avx512_fp16", "avx512_vnni", "avx512_bf16")
+# Levels below the machine's own that a build can be told to stay at: -march and the flags that code may use.
+LEVELS = {
+    "avx2": ("x86-64-v3", _V3),
+    "avx512": ("x86-64-v4", _V3 + _V4),
+    "avx512_bf16": ("x86-64-v4", (*_V3, *_V4, "avx512_vnni", "avx512_bf16")),
+    "amx": ("x86-64-v4", _V3 + _V4 + _AMX),
+}
 
 
 @dataclass(frozen=True)
@@ -72,16 +79,20 @@ def find_compiler() -> str:
     )
 
 
-def detect(gemm: str = "auto", dtype: str = "bfloat16") -> Toolchain:
+def detect(gemm: str = "auto", dtype: str = "bfloat16", level: str = "auto") -> Toolchain:
     """The toolchain of this machine for weights of `dtype`.
 
     Args:
         gemm: "auto" packs bf16 weights where a kernel multiplies them at the speed of memory: with AMX tiles
             Inductor's own (measured on a Xeon: a decode pass 1.7 times faster), with AVX512-BF16, AVX-512 or AVX2 and
             FMA ours (`bf16_gemm`). Older CPUs and other dtypes take the library.
+        level: "auto" for all that this CPU has, or one of `LEVELS`.
+
+    Raises:
+        HostError: there is no C++ compiler, or the CPU lacks the level: a build runs what it has compiled.
     """
     compiler = find_compiler()
-    march, features = _instruction_set(cpu_features())
+    march, features = _instruction_set(cpu_features()) if level == "auto" else _of_level(level, cpu_features())
     if gemm == "auto":
         gemm = "packed" if features and dtype == "bfloat16" else "library"
     return Toolchain(compiler, _version(compiler), march, features, gemm, torch_release())
@@ -101,6 +112,19 @@ def _instruction_set(flags: frozenset[str]) -> tuple[str, tuple[str, ...]]:
     if flags.issuperset(_AMX):
         extra = _AMX
     return "x86-64-v4", _V3 + _V4 + extra
+
+
+def _of_level(level: str, flags: frozenset[str]) -> tuple[str, tuple[str, ...]]:
+    """The -march level and the flags of one of `LEVELS`, which a CPU with `flags` must have."""
+    march, features = LEVELS[level]
+    if missing := [flag for flag in features if flag not in flags]:
+        raise HostError(
+            f"This CPU lacks the instructions of backend.cpu_level {level}, and a build runs what it has compiled",
+            expected=", ".join(features),
+            found=f"no {', '.join(missing)}",
+            repair="build on a CPU that has them, or leave backend.cpu_level out",
+        )
+    return march, features
 
 
 @functools.cache

@@ -89,7 +89,7 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
 
         from aot.backends.aoti.adjust import adjust_inductor
 
-        adjust_inductor(kernel=job["kernel"])
+        adjust_inductor(features=job["features"], kernel=job["kernel"])
         with tempfile.TemporaryDirectory(dir=out) as work:
             package = aoti_compile_and_package(
                 program,

@@ -237,6 +237,13 @@ def _full(
     return held.expand(shape) if shape else held
 
 
+@lowering(torch.ops.eagle3.mm_f32.default)
+def _mm_f32(made: Placeholders, rows: Tensor, columns: Tensor) -> Tensor:
+    """The factors widened; `passes.dots_of_narrow_factors` takes the widening into the product."""
+    result: Tensor = aten.mm(rows.float(), columns.float())
+    return result
+
+
 @lowering(aten.pow.Tensor_Scalar)
 def _power(made: Placeholders, base: Tensor, exponent: float) -> Tensor:
     """A square is a product: what PyTorch computes too, and no call of a power function."""

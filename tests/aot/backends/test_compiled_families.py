@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from aot.backends.aoti.packing import PLAIN, apply
-from aot.backends.aoti.toolchain import detect
 from aot.graphs.modules import fill_random, module
 from aot.graphs.units import UnitSpec
 from tests.aot.backends.test_compiled_units import LINEARS, compile_unit, layer_inputs, layer_spec
@@ -58,7 +57,7 @@ def test_a_layer_with_every_feature_computes_what_eager_pytorch_does(
 ) -> None:
     plain = layer_spec(tiny_config, "target_layer.r1x4")
     spec = dataclasses.replace(plain, arguments={**plain.arguments, **FEATURES})
-    layouts = compile_unit(spec, tmp_path / "unit", tmp_path / "scratch", gemm, detect().march)
+    layouts = compile_unit(spec, tmp_path / "unit", tmp_path / "scratch", gemm)
     assert {name.removesuffix(".weight") for name, _ in module(spec).named_parameters()} == set(layouts)
     packed = {name for name, layout in layouts.items() if layout != PLAIN}
     assert packed == (set(LINEARS) if gemm == "packed" else set())

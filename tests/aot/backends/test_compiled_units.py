@@ -16,8 +16,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from aot.backends.aoti.backend import AotiBackend
 from aot.backends.aoti.packing import PLAIN, apply
-from aot.backends.aoti.toolchain import detect
+from aot.backends.aoti.toolchain import LEVELS, detect
 from aot.build.models import read_models
 from aot.config import load_config
 from aot.graphs.geometry import geometry
@@ -25,20 +26,11 @@ from aot.graphs.modules import dtype_of, fill_random, module
 from aot.graphs.table import graph_table
 from aot.graphs.units import UnitSpec
 from runtime.bundle.host import cpu_features
-from runtime.bundle.record import to_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[3]
 LINEARS = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
-
-# What a CPU with AMX answers. The code is compiled and never run.
-WITH_AMX = """
-import torch
-torch.cpu._is_amx_tile_supported = torch.cpu._is_avx512_supported = torch.cpu._is_vnni_supported = lambda: True
-torch.cpu._init_amx = lambda: True
-torch.cpu._is_amx_fp16_supported = lambda: False
-"""
 
 
 @pytest.fixture(scope="module")
@@ -47,22 +39,26 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 
 
-def layer_spec(tiny_config: Path, name: str) -> UnitSpec:
-    config = load_config(tiny_config, ("dtype=bfloat16",))
+def layer_spec(tiny_config: Path, name: str, dtype: str = "bfloat16") -> UnitSpec:
+    config = load_config(tiny_config, (f"dtype={dtype}",))
     models = read_models(config)
     return next(unit for unit in graph_table(geometry(config, models.target, models.draft)).units if unit.name == name)
 
 
-def compile_unit(
-    spec: UnitSpec, out: Path, scratch: Path, gemm: str, march: str, host: str = "", kernel: str = ""
-) -> dict[str, Any]:
-    """Compile `spec` into `out` in a process of its own; returns weight -> layout."""
+def compile_unit(spec: UnitSpec, out: Path, scratch: Path, gemm: str, level: str = "auto") -> dict[str, Any]:
+    """Compile `spec` into `out` in a process of its own; returns weight -> layout.
+
+    `level` may be one that this CPU lacks: the code is compiled and not run.
+    """
     out.mkdir()
-    compiler = detect().compiler
-    job = {"unit": to_json(spec), "gemm": gemm, "march": march, "compiler": compiler, "kernel": kernel}
-    (out / "job.json").write_text(json.dumps(job))
+    toolchain = detect(gemm)
+    if level != "auto":
+        march, features = LEVELS[level]
+        toolchain = dataclasses.replace(toolchain, march=march, features=features)
+    (out / "job.json").write_text(json.dumps(AotiBackend(toolchain).job(spec)))
+    # Not the worker's own main, which forgets the folder that all compiles of a module share
     script = (
-        f"{host}\nfrom aot.backends.aoti.worker import compile_unit\nimport json\n"
+        "from aot.backends.aoti.worker import compile_unit\nimport json\n"
         f"compile_unit(json.load(open({str(out / 'job.json')!r})), {str(out)!r})"
     )
     settings = {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "PYTHONPATH": str(ROOT)}
@@ -121,9 +117,9 @@ def run_eager(spec: UnitSpec) -> list[Tensor]:
 
 
 def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tmp_path: Path, scratch: Path) -> None:
-    spec, march = layer_spec(tiny_config, "target_layer.r1x4"), detect().march
-    layouts = compile_unit(spec, tmp_path / "packed", scratch, "packed", march)
-    plain = compile_unit(spec, tmp_path / "library", scratch, "library", march)
+    spec = layer_spec(tiny_config, "target_layer.r1x4")
+    layouts = compile_unit(spec, tmp_path / "packed", scratch, "packed")
+    plain = compile_unit(spec, tmp_path / "library", scratch, "library")
     assert set(plain.values()) == {PLAIN}
     assert set(layouts) == set(plain)
     assert all(layouts[linear].startswith("block") for linear in LINEARS), layouts
@@ -137,34 +133,53 @@ def test_a_packed_layer_computes_what_the_library_one_does(tiny_config: Path, tm
         assert (ours - right).abs().max() <= 2**-6 * scale
 
 
-def runs(flag: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(flag not in cpu_features(), reason=f"this CPU has no {flag}")
+def runs(level: str) -> pytest.MarkDecorator:
+    missing = set(LEVELS[level][1]) - cpu_features()
+    return pytest.mark.skipif(bool(missing), reason=f"this CPU has no {', '.join(sorted(missing))}")
 
 
-OUR_KERNELS = [
-    pytest.param("avx512_bf16", "x86-64-v4", "block32_pair2", marks=runs("avx512_bf16")),
-    pytest.param("avx512", "x86-64-v4", "block32_pair2", marks=runs("avx512vl")),
-    pytest.param("avx2", "x86-64-v3", "block16_pair2", marks=runs("fma")),
+# The level, the layout of its packed weights, and of the instructions that tell levels apart those that it has
+KERNELS = [
+    pytest.param("amx", "block32_pair2", {"tdpbf16ps", "zmm"}, marks=runs("amx")),
+    pytest.param("avx512_bf16", "block32_pair2", {"vdpbf16ps", "zmm"}, marks=runs("avx512_bf16")),
+    pytest.param("avx512", "block32_pair2", {"zmm"}, marks=runs("avx512")),
+    pytest.param("avx2", "block16_pair2", set(), marks=runs("avx2")),
 ]
+TELLING = {"tdpbf16ps", "vdpbf16ps", "zmm"}
+# Those without Inductor's own
+OUR_KERNELS = [pytest.param(*param.values[:2], marks=param.marks) for param in KERNELS[1:]]
 
 
-@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
+def instructions(library: Path) -> set[str]:
+    """Which of `TELLING` are in the code of a unit."""
+    disassembler = shutil.which("objdump")
+    if disassembler is None:
+        pytest.skip("objdump, which tells what was compiled, is not installed")
+    code = subprocess.run([disassembler, "-d", library], capture_output=True, text=True, check=True).stdout
+    return {name for name in TELLING if name in code}
+
+
+@pytest.mark.parametrize(("level", "layout", "has"), KERNELS)
 def test_our_kernels_compute_a_layer(
-    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+    tiny_config: Path, tmp_path: Path, scratch: Path, level: str, layout: str, has: set[str]
 ) -> None:
+    """Each level that this CPU can run, also from a host that has more than it (T1)."""
     spec = layer_spec(tiny_config, "target_layer.r1x4")
-    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", level)
     assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, layout)
-    if disassembler := shutil.which("objdump"):
-        dump = subprocess.run(
-            [disassembler, "-d", tmp_path / "own" / "unit.so"], capture_output=True, text=True, check=True
-        )
-        assert ("vdpbf16ps" in dump.stdout) == (kernel == "avx512_bf16"), "pairs are for the CPUs that multiply them"
-        assert ("zmm" in dump.stdout) == (march == "x86-64-v4"), "a level's code uses its registers, and no wider ones"
     for ours, right in zip(run_compiled(spec, tmp_path / "own"), run_eager(spec), strict=True):
         assert (ours - right).abs().max() <= 2**-6 * float(right.abs().max())
-    if kernel != "avx512_bf16":
+    if level in ("avx2", "avx512"):
         assert_attention_is_ours(spec, tmp_path / "own")
+    assert instructions(tmp_path / "own" / "unit.so") == has
+
+
+@pytest.mark.parametrize("level", ["avx2", pytest.param("avx512", marks=runs("avx512"))])
+def test_the_librarys_units_stay_at_their_level_too(
+    tiny_config: Path, tmp_path: Path, scratch: Path, level: str
+) -> None:
+    compile_unit(layer_spec(tiny_config, "target_layer.r1x4"), tmp_path / "own", scratch, "library", level)
+    assert instructions(tmp_path / "own" / "unit.so") == ({"zmm"} if level == "avx512" else set())
 
 
 def assert_attention_is_ours(spec: UnitSpec, out: Path) -> None:
@@ -181,14 +196,14 @@ def assert_attention_is_ours(spec: UnitSpec, out: Path) -> None:
     assert all(torch.equal(made[0], other) for other in made[1:])
 
 
-@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
+@pytest.mark.parametrize(("level", "layout"), [pytest.param(*p.values[:2], marks=p.marks) for p in KERNELS])
 def test_our_kernels_pad_columns_that_fill_no_block(
-    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+    tiny_config: Path, tmp_path: Path, scratch: Path, level: str, layout: str
 ) -> None:
     """A vocabulary of 250 fills no last block; its padded columns must not win."""
     head = layer_spec(tiny_config, "target_verify_head.r1x4")
     spec = dataclasses.replace(head, arguments={**head.arguments, "vocab": 250, "with_logits": True})
-    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", level)
     assert layouts["lm_head"] == layout
     unit = module(spec)
     fill_random(unit)
@@ -198,16 +213,42 @@ def test_our_kernels_pad_columns_that_fill_no_block(
         right = unit(rows, *integers, rows, rows, rows)[2]
     logits = run_unit(spec, tmp_path / "own", [rows, *integers, rows, rows, rows])[2]
     assert logits.shape == (4, 250)
+    assert logits.dtype == torch.float32
+    assert not torch.equal(logits, logits.bfloat16().float()), "sums that were rounded on the way (T2)"
+    record = json.loads((tmp_path / "own" / "unit.json").read_text())
+    assert [c["layout"] for c in record["constants"] if c["weight"] == "lm_head.weight"] == [layout], "no second copy"
     assert (logits - right).abs().max() <= 2**-6 * float(right.abs().max())
 
 
-@pytest.mark.parametrize(("kernel", "march", "layout"), OUR_KERNELS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_librarys_head_gives_float32_sums(tiny_config: Path, tmp_path: Path, scratch: Path, dtype: str) -> None:
+    """T2, with plain weights; of narrow ones every row by itself, whatever stands beside it."""
+    head = layer_spec(tiny_config, "target_verify_head.r1x4", dtype)
+    rows = torch.randn(4, 64, generator=torch.Generator().manual_seed(5)).to(dtype_of(dtype))
+    spec = dataclasses.replace(head, arguments={**head.arguments, "with_logits": True})
+    compile_unit(spec, tmp_path / "own", scratch, "library")
+    integers = [torch.zeros(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)]
+    unit = module(spec)
+    fill_random(unit)
+    with torch.no_grad():
+        right = unit(rows, *integers, rows, rows, rows)[2]
+    logits = run_unit(spec, tmp_path / "own", [rows, *integers, rows, rows, rows])[2]
+    assert (logits - right).abs().max() <= 2**-6 * float(right.abs().max())
+    assert not torch.equal(logits, logits.to(torch.float16).float())
+    if dtype == "float32":
+        return  # the library's own product
+    turned = rows.flip(0).contiguous()
+    again = run_unit(spec, tmp_path / "own", [turned, *integers, turned, turned, turned])[2]
+    assert torch.equal(again.flip(0), logits)
+
+
+@pytest.mark.parametrize(("level", "layout"), OUR_KERNELS)
 def test_an_odd_depth_is_left_to_inductors_kernel(
-    tiny_config: Path, tmp_path: Path, scratch: Path, kernel: str, march: str, layout: str
+    tiny_config: Path, tmp_path: Path, scratch: Path, level: str, layout: str
 ) -> None:
     layer = layer_spec(tiny_config, "target_layer.r1x4")
     spec = dataclasses.replace(layer, arguments={**layer.arguments, "intermediate": 127})
-    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", march, kernel=kernel)
+    layouts = compile_unit(spec, tmp_path / "own", scratch, "packed", level)
     assert layouts["mlp.gate_up_proj"] == layout
     assert "pair" not in layouts["mlp.down_proj"]
     for ours, right in zip(run_compiled(spec, tmp_path / "own"), run_eager(spec), strict=True):
@@ -219,8 +260,6 @@ def test_an_odd_depth_is_left_to_inductors_kernel(
 def test_the_layouts_of_an_amx_host_are_known(tiny_config: Path, tmp_path: Path, scratch: Path, name: str) -> None:
     out = tmp_path / "amx"
     spec = layer_spec(tiny_config, name)
-    layouts = compile_unit(spec, out, scratch, "packed", "x86-64-v4", WITH_AMX)
+    layouts = compile_unit(spec, out, scratch, "packed", "amx")
     assert {linear: layouts[linear] for linear in LINEARS} == dict.fromkeys(LINEARS, "block32_pair2")
-    if disassembler := shutil.which("objdump"):
-        code = subprocess.run([disassembler, "-d", out / "unit.so"], capture_output=True, text=True, check=True)
-        assert "tdpbf16ps" in code.stdout, "the code is not for AMX at all"
+    assert "tdpbf16ps" in instructions(out / "unit.so"), "the code is not for AMX at all"

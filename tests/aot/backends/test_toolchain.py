@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,57 @@ def test_each_kernel_has_keys_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     unit = UnitSpec("unit", "target_layer", "bfloat16", {}, (), ())
     keys = {key_of(backend_for(flags, monkeypatch).factors(unit)) for flags in (AVX2, AVX512, EPYC, SAPPHIRE_RAPIDS)}
     assert len(keys) == 4
+
+
+@pytest.mark.parametrize(
+    ("level", "march", "features", "kernel"),
+    [
+        ("auto", "x86-64-v4", SAPPHIRE_RAPIDS, ""),
+        ("amx", "x86-64-v4", SAPPHIRE_RAPIDS, ""),
+        ("avx512_bf16", "x86-64-v4", EPYC, "avx512_bf16"),
+        ("avx512", "x86-64-v4", AVX512, "avx512"),
+        ("avx2", "x86-64-v3", AVX2, "avx2"),
+    ],
+)
+def test_a_level_below_the_cpu_s_own_is_compiled_keyed_and_required(
+    monkeypatch: pytest.MonkeyPatch, level: str, march: str, features: str, kernel: str
+) -> None:
+    """T1: what is forced decides the flags, the kernel, the cache key and what a host needs."""
+    backend_for(SAPPHIRE_RAPIDS, monkeypatch)
+    backend = AotiBackend.detect("auto", "bfloat16", level)
+    assert (backend.toolchain.march, backend.toolchain.kernel) == (march, kernel)
+    assert set(backend.requires("x86_64", "linux").cpu_features) == set(features.split())
+    unit = UnitSpec("unit", "target_layer", "bfloat16", {}, (), ())
+    assert set(backend.job(unit)["features"]) == set(features.split())
+    highest = AotiBackend.detect("auto", "bfloat16", "amx")
+    assert (key_of(backend.factors(unit)) == key_of(highest.factors(unit))) == (level in ("auto", "amx"))
+
+
+def test_a_level_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend_for(AVX2, monkeypatch)
+    with pytest.raises(HostError) as caught:
+        AotiBackend.detect("auto", "bfloat16", "avx512")
+    assert "cpu_level avx512" in caught.value.sentence()
+    assert caught.value.found == "no avx512f, avx512bw, avx512cd, avx512dq, avx512vl"
+
+
+def test_the_worker_answers_for_the_level_and_not_for_the_host() -> None:
+    """In a process of its own: what it changes is PyTorch's."""
+    script = (
+        "import sys, torch.cpu\nfrom aot.backends.aoti.level import answer_for\nanswer_for(sys.argv[1].split())\n"
+        "from torch._inductor.cpu_vec_isa import x86_isa_checker\n"
+        "print(*x86_isa_checker(), torch.cpu._is_avx512_bf16_supported(), torch.cpu._is_amx_fp16_supported())"
+    )
+    wanted = {
+        AVX2: "avx2 False False",
+        AVX512: "avx2 avx512 False False",
+        EPYC: "avx2 avx512 avx512_vnni True False",
+        SAPPHIRE_RAPIDS: "avx2 avx512 avx512_vnni amx_tile True False",
+    }
+    for features, answer in wanted.items():
+        command = [sys.executable, "-c", script, features]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == answer
 
 
 def test_a_level_without_wide_registers_is_compiled_without_them() -> None:

@@ -81,7 +81,7 @@ def test_the_demo_configuration_is_the_issue_s() -> None:
             },
         },
         "additional_config": {"neuron_config": {"on_device_sampling_config": None}},
-        "backend": {"name": "aoti", "device": "cpu", "gemm": "auto"},
+        "backend": {"name": "aoti", "device": "cpu", "gemm": "auto", "cpu_level": "auto"},
         "buckets": {"prefill_tokens": [64, 128], "num_seqs": [1, 4], "context_tokens": [512, 2048]},
         "draft_fused": False,
         "exact_greedy": True,
@@ -234,7 +234,7 @@ WRONG_VALUES = [
     (
         "backend.lnc=2",
         "backend.lnc is a key of the neuron backend: "
-        "expected keys of the aoti backend (name, device, gemm), found lnc: 2.",
+        "expected keys of the aoti backend (name, device, gemm, cpu_level), found lnc: 2.",
         "remove backend.lnc, or set backend.name: neuron",
     ),
     (

@@ -20,6 +20,7 @@ BACKENDS = st.one_of(
             "name": st.just("aoti"),
             "device": st.sampled_from(["cpu", "cuda"]),
             "gemm": st.sampled_from(["auto", "packed", "library"]),
+            "cpu_level": st.sampled_from(["auto", "avx2", "avx512", "avx512_bf16", "amx"]),
         },
     ),
     st.fixed_dictionaries(

@@ -19,6 +19,7 @@ import pytest
 from runtime.bundle.errors import UsageError
 from runtime.cli import main
 from runtime.serve.server import Address, bind, listen, url_of
+from tests import smollm2_answer
 
 ROOT = Path(__file__).parents[3]
 
@@ -237,14 +238,15 @@ def test_a_real_bundle_answers_the_openai_client(smollm2_bundle: Path) -> None:
 
     with server(smollm2_bundle, ("--api-key", "k", "--served-model-name", "small")) as (url, _):
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
-        question: Any = [{"role": "user", "content": "What is the capital of France?"}]
+        question: Any = [{"role": "user", "content": smollm2_answer.QUESTION}]
         texts = []
         # The likeliest tokens, and drawn ones of a seed: streamed or whole, the same text
-        for sampling in ({"temperature": 0}, {"temperature": 0.7, "seed": 7}):
+        for sampling in ({"temperature": 0}, {"temperature": 1.5, "seed": 7}):
             asked: Any = {"model": "small", "messages": question, "max_tokens": 40, **sampling}
             whole = client.chat.completions.create(**asked)
             parts = client.chat.completions.create(**asked, stream=True)
             texts.append("".join(part.choices[0].delta.content or "" for part in parts))
             assert whole.choices[0].message.content == texts[-1]
-        assert "Paris" in texts[0]
+        assert texts[0].startswith(smollm2_answer.ANSWER)
+        # At this temperature 40 equal tokens would be a miracle on any CPU
         assert texts[0] != texts[1]

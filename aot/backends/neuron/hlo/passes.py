@@ -1,8 +1,8 @@
 """From torch-xla's module to the one that neuronx-cc and the runtime get: `canonical`.
 
 In this order: Python numbers become constants, collectives are put in, 64-bit integers become 32-bit ones, index tables
-become iotas, multiplications by one go, results that are parameters are copied; then parameters get our order and names
-and the KV pools must alias their results.
+become iotas, multiplications by one go, products read narrow factors as they are, results that are parameters are
+copied; then parameters get our order and names and the KV pools must alias their results.
 
 Sources: parameters' and results' names and the copy follow what Neuron's own front ends write (docs/neuron.md).
 """
@@ -60,6 +60,7 @@ def canonical(raw: bytes, noted: Noted, *, name: str, ranks: int, order: Sequenc
     narrow_integers(editor)
     iotas(editor)
     drop_ones(editor)
+    dots_of_narrow_factors(editor)
     copy_parameters_in_results(editor)
     return _bind(editor, noted, name, order)
 
@@ -191,6 +192,20 @@ def _is_one(editor: Editor, which: int) -> bool:
         ones = (b"\x80\x3f", b"\x00\x3c")
         return bool(literal.bf16s == ones[0] or literal.f16s == ones[1])
     return list(literal.f32s) == [1.0] or list(literal.s32s) == [1]
+
+
+def dots_of_narrow_factors(editor: Editor) -> None:
+    """Let a float32 product of widened factors read the narrow ones: the same numbers, and no widened weight."""
+    for instruction in editor.instructions.values():
+        if instruction.opcode != "dot" or proto.dtype_of(instruction.shape) != "float32":
+            continue
+        factors = [editor.instructions[operand] for operand in instruction.operand_ids]
+        if any(factor.opcode != "convert" for factor in factors):
+            continue
+        narrow = [factor.operand_ids[0] for factor in factors]
+        dtypes = {proto.dtype_of(editor.instructions[which].shape) for which in narrow}
+        if len(dtypes) == 1 and dtypes <= {"bfloat16", "float16"}:
+            instruction.operand_ids[:] = narrow
 
 
 def copy_parameters_in_results(editor: Editor) -> None:

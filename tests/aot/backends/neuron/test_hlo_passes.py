@@ -152,6 +152,29 @@ def test_only_a_factor_of_one_goes(dtype: str, value: int, first: bool, tmp_path
     assert torch.equal(run(made.data, [[x]], tmp_path)[0][0], x * value)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_a_product_of_widened_factors_reads_the_narrow_ones(dtype: str, tmp_path: Path) -> None:
+    """One product, float32 given out, and nothing the size of the weight is made (T2)."""
+
+    def function(x, weight):  # type: ignore[no-untyped-def]
+        wide = [value.astype(jnp.float32) for value in (x, weight.T)]
+        return wide[0] @ wide[1], -x
+
+    facts = noted([(0, "x", "input"), (1, "w", "weight")])
+    made = in_our_form(raw(function, ((2, 8), dtype), ((5, 8), dtype)), facts)
+    entry = proto.entry(proto.parse(made.data))
+    by_id = {i.id: i for i in entry.instructions}
+    (dot,) = [i for i in entry.instructions if i.opcode == "dot"]
+    assert [proto.dtype_of(by_id[i].shape) for i in dot.operand_ids] == [dtype, dtype]
+    assert made.results[0].dtype == "float32"
+    assert "convert" not in opcodes(made.data)
+    random = torch.Generator().manual_seed(1)
+    x, weight = (torch.randn(rows, 8, generator=random).to(getattr(torch, dtype)) for rows in (2, 5))
+    named = {"x": x, "w": weight}
+    results = run(made.data, [[named[p.name]] for p in made.parameters], tmp_path)
+    torch.testing.assert_close(results[0][0], (x.double() @ weight.double().T).float(), rtol=1e-6, atol=1e-6)
+
+
 def test_a_result_that_is_a_parameter_is_copied(tmp_path: Path) -> None:
     made = in_our_form(raw(lambda x: (x, x * 2), SIX), noted([(0, "x", "input")]))
     entry = proto.entry(proto.parse(made.data))
