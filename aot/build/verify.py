@@ -55,10 +55,10 @@ def verify(
         say(f"Verify rows keep every bit in any row; across {across} too{some}")
         if bits.fewer and "drafts" not in axes:
             say("Passes of fewer rows change bits, so none will run: a smaller K leaves out the draft's passes alone")
-        passed = check_scripted(open_bundle(staging, verify=False))
-        exactness = dataclasses.replace(exactness, scripted_patterns=passed)
+        scripted = check_scripted(open_bundle(staging, verify=False))
+        exactness = dataclasses.replace(exactness, scripted_patterns=scripted.patterns)
         manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=exactness))
-        say(f"Ran {passed} accept and reject patterns through the compiled loop, text equal to plain decoding")
+        say(scripted.sentence("compiled"))
     return manifest
 
 

@@ -28,6 +28,8 @@ from runtime.bundle.manifest import Check, Manifest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from aot.verify.scripted import Scripted
+
 # Above this a model's own weights are not run on the CPU: a whole pass would take minutes, and the memory twice over
 MOST_WEIGHT_BYTES = 2 << 30
 PROMPT_TOKENS, NEW_TOKENS = 40, 12
@@ -80,10 +82,10 @@ def verify_lowered(
         say(f"Ran {len(whole)} of them with the bundle's weights in the loop, as close to float32 as eager PyTorch")
         manifest = write_manifest(staging, with_checks(manifest, checks))
         if manifest.exactness.lossless == "exact":
-            passed = run_scripted(staging, manifest)
-            promise = dataclasses.replace(manifest.exactness, scripted_patterns=passed)
+            scripted = run_scripted(staging, manifest)
+            promise = dataclasses.replace(manifest.exactness, scripted_patterns=scripted.patterns)
             manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=promise))
-            say(f"Ran {passed} accept and reject patterns through the lowered loop, text equal to plain decoding")
+            say(scripted.sentence("lowered"))
         return manifest
     return write_manifest(staging, with_checks(manifest, checks))
 
@@ -156,8 +158,8 @@ def check_whole(
     return {name: seen.check("its own weights, in the loop on XLA:CPU") for name, seen in lockstep.seen.items()}
 
 
-def run_scripted(staging: Path, manifest: Manifest) -> int:
-    """The scripted accept and reject patterns through the loop on the simulator; how many passed."""
+def run_scripted(staging: Path, manifest: Manifest) -> Scripted:
+    """The scripted accept and reject patterns through the loop on the simulator."""
     from aot.verify.scripted import check_scripted
     from runtime.bundle.open import Bundle
 

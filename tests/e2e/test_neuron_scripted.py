@@ -112,7 +112,7 @@ def test_every_accept_pattern_on_the_stand_in_runtime(
 ) -> None:
     """check_scripted compares each text with plain decoding, over KV that earlier patterns' runs cannot have left."""
     bundle, _ = opened_on(runtime, bundles(fused), tmp_path)
-    assert check_scripted(bundle) == len(patterns(K)) == bundle.manifest.exactness.scripted_patterns
+    assert check_scripted(bundle).patterns == len(patterns(K)) == bundle.manifest.exactness.scripted_patterns
     assert runtime.errors == []
 
 

@@ -102,7 +102,7 @@ def test_a_token_next_to_the_boundary_passes_and_the_next_one_does_not() -> None
 def test_the_scripted_check_runs_seeded_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = make_rig(Shape(sampled=True, layers=4))
     monkeypatch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: rig.backend)
-    assert check_scripted(rig.bundle) == len(patterns(3))
+    assert check_scripted(rig.bundle).patterns == len(patterns(3))
     # With one number for every row and position the text is still its own; with another in every pass it is not
     numbers = torch.Generator().manual_seed(0)
 
@@ -116,7 +116,7 @@ def test_the_scripted_check_runs_seeded_requests(monkeypatch: pytest.MonkeyPatch
     right = device.device_inputs
     monkeypatch.setattr(device, "device_inputs", drifting)
     with pytest.raises(CompileError):
-        check_scripted(rig.bundle)
+        check_scripted(rig.bundle).patterns
 
 
 def test_bits_are_measured_on_such_graphs_too() -> None:

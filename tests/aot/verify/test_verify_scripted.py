@@ -19,7 +19,7 @@ from tests.runtime.loop.rig import Rig, Shape, make_rig
 
 def run_check(rig: Rig, backend: Backend, patch: pytest.MonkeyPatch) -> int:
     patch.setattr("runtime.graphs.backend_for", lambda bundle, weights, device=None: backend)
-    return check_scripted(rig.bundle)
+    return check_scripted(rig.bundle).patterns
 
 
 class Broken:
