@@ -157,6 +157,7 @@ class Judge(Proposer):
         self._inner.after_verify(members, accepted, features, bucket)
 
     def _judge(self, member: Sequence, tokens: list[int], held: int) -> None:
+        """One pass of one request that chose `tokens` behind what it has, `held` drafts in it."""
         name, length = member.request.request_id, len(member.token_ids)
         passes = self.seen.passes.setdefault(name, [])
         passes.append(Pass(length - 1, len(member.drafts), len(tokens) - 1))
@@ -165,8 +166,9 @@ class Judge(Proposer):
             return
         if known is not None and tuple(member.token_ids) != known.token_ids[:length]:
             at = _first_difference(member.token_ids, known.token_ids)
-            where = f"token {at - member.num_prompt_tokens}"
-            self._miss(name, len(passes) - 1, "changed the text", f"{where}: {known.token_ids[at : at + 1]}", "others")
+            place = f" as token {at - member.num_prompt_tokens}"
+            want, got = list(known.token_ids[at : at + 1]), member.token_ids[at : at + 1]
+            self._miss(name, len(passes) - 1, "changes the text", f"{want}{place}", f"{got}")
         ahead = [] if known is None else list(known.token_ids[length:])
         right = _first_difference(member.drafts, ahead)
         if held != len(member.drafts):
@@ -182,8 +184,8 @@ class Judge(Proposer):
                 f"{len(tokens) - 1}",
             )
         if known is not None and tokens[: len(ahead)] != ahead[: len(tokens)]:
-            at = f" from token {length - member.num_prompt_tokens}"
-            self._miss(name, len(passes), "changed the text", f"{ahead[: len(tokens)]}{at}", f"{tokens}")
+            place = f" from token {length - member.num_prompt_tokens}"
+            self._miss(name, len(passes), "changes the text", f"{ahead[: len(tokens)]}{place}", f"{tokens}")
 
     def _judge_kv(self, members: Seq[Sequence]) -> None:
         """Take the KV of those that have ended; their blocks are still theirs."""
