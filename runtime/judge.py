@@ -10,7 +10,7 @@ A graph that never accepts gives plain decoding's text as well. It is seen here 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -33,6 +33,7 @@ class Miss:
         request: its id.
         step: which of the request's verify passes, from 1; 0 for its prompt.
         what: a clause with that pass as its subject.
+        expects_more: fewer drafts were accepted than were right.
     """
 
     request: str
@@ -40,6 +41,7 @@ class Miss:
     what: str
     expected: str
     found: str
+    expects_more: bool = False
 
     @property
     def where(self) -> str:
@@ -106,13 +108,18 @@ class Judge(Proposer):
     """
 
     def __init__(
-        self, inner: Proposer, graphs: GraphSet, known: Mapping[str, Known] | None, *, read_kv: bool = True
+        self,
+        inner: Proposer,
+        graphs: GraphSet,
+        known: Mapping[str, Known] | None,
+        *,
+        read_kv: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """Judge what is run for `inner`.
 
         Args:
             known: by request; None for plain decoding itself, which must give one token a pass.
-            read_kv: whether to take the KV of requests that end, for those that `known` names or, without it, for all.
+            read_kv: whether to take a request's KV when it ends, where `known` has it too.
         """
         self._inner, self._known, self._read_kv = inner, known, read_kv
         self._block_size = graphs.manifest.kv_cache.block_size
@@ -182,6 +189,7 @@ class Judge(Proposer):
                 "accepts another number of drafts",
                 f"{right} of {len(member.drafts)}",
                 f"{len(tokens) - 1}",
+                expects_more=right > len(tokens) - 1,
             )
         if known is not None and tokens[: len(ahead)] != ahead[: len(tokens)]:
             place = f" from token {length - member.num_prompt_tokens}"
@@ -189,24 +197,25 @@ class Judge(Proposer):
 
     def _judge_kv(self, members: Seq[Sequence]) -> None:
         """Take the KV of those that have ended; their blocks are still theirs."""
-        if not self._read_kv:
-            return
-        ended = [
-            member
-            for member in members
-            if member.finish_reason is not None
-            and (self._known is None or getattr(self._known.get(member.request.request_id), "kv", None) is not None)
-        ]
+        ended = [member for member in members if member.finish_reason is not None and self._reads_kv_of(member)]
         for member, found in zip(ended, fingerprints(self._pools, ended, self._block_size), strict=True):
             name = member.request.request_id
             self.seen.kv[name] = found
-            right = None if self._known is None else self._known[name].kv
+            right = self._kv_of(name)
             if right is None or name in self.seen.misses:
                 continue
             rows = min(len(found), len(right))
             different = (found[:rows] != right[:rows]).nonzero()
             if len(different):
                 self._miss_kv(name, *different[0].tolist())
+
+    def _reads_kv_of(self, member: Sequence) -> bool:
+        name = member.request.request_id
+        return (self._known is None or self._kv_of(name) is not None) and self._read_kv(name)
+
+    def _kv_of(self, name: str) -> Tensor | None:
+        known = None if self._known is None else self._known.get(name)
+        return None if known is None else known.kv
 
     def _miss_kv(self, name: str, position: int, column: int) -> None:
         passes = self.seen.passes.get(name, [])
@@ -221,8 +230,8 @@ class Judge(Proposer):
             "different ones",
         )
 
-    def _miss(self, name: str, step: int, what: str, expected: str, found: str) -> None:
-        self.seen.misses.setdefault(name, Miss(name, step, what, expected, found))
+    def _miss(self, name: str, step: int, what: str, expected: str, found: str, *, expects_more: bool = False) -> None:
+        self.seen.misses.setdefault(name, Miss(name, step, what, expected, found, expects_more))
 
 
 def target_pools(graphs: GraphSet) -> dict[str, Tensor]:
