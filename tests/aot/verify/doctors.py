@@ -107,13 +107,13 @@ def next_token_of_the_last_row(unit: Unit, given: dict[str, Tensor], run: Any) -
 # KV
 
 
-def forgets_row(row: int, request: int | None = None) -> Change:
+def forgets_row(row: int, request: int | None = None, pools: Sequence[str] = POOLS) -> Change:
     """Row `row` of each request, or of one, is not written."""
 
     def change(unit: Unit, given: dict[str, Tensor], run: Any) -> list[Tensor]:
         slots = given["slot_mapping"].view(given["block_table"].shape[0], -1)
         mine = slots[:, row] if request is None else slots[request : request + 1, row]
-        return _without(given, run, mine.long())
+        return _without(given, run, mine.long(), pools)
 
     return change
 
@@ -149,11 +149,11 @@ def writes_in_another_order(unit: Unit, given: dict[str, Tensor], run: Any) -> l
     return list(run({**given, "slot_mapping": given["slot_mapping"].roll(1, 0)}))
 
 
-def _without(given: dict[str, Tensor], run: Any, slots: Tensor) -> list[Tensor]:
-    """Run, and put back what stood in `slots`; only in a verify pass, as prompts would be lost whole."""
-    before = {name: given[name].clone() for name in POOLS}
+def _without(given: dict[str, Tensor], run: Any, slots: Tensor, pools: Sequence[str] = POOLS) -> list[Tensor]:
+    """Run, and put back what stood in `slots`."""
+    before = {name: given[name].clone() for name in pools}
     outputs = list(run(given))
-    for name in POOLS:
+    for name in pools:
         given[name].flatten(0, 1)[slots] = before[name].flatten(0, 1)[slots]
     return outputs
 

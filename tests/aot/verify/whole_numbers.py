@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aot.models.llama import greedy_rejection
-from runtime.backends import Run
+from runtime.backends import Backend, Run
 from runtime.bundle.manifest import KVCache, Unit
 from runtime.pools import allocate_pools
 from tests.runtime.loop.rig import VOCAB
@@ -25,16 +25,19 @@ class WholeNumbers:
     """Units whose values are small whole numbers, so that float32 sums are exact in any order and any shape.
 
     A layer writes its rows to the pools and adds the sum of what each row may see. `change` adds a fault. Tokens come
-    of all channels, and where a request is not greedy of its uniform. The draft's units are not there.
+    of all channels, and where a request is not greedy of its uniform. The draft's units are another backend's.
     """
 
-    def __init__(self, change: Change | None = None) -> None:
-        self._change = change
+    def __init__(self, change: Change | None = None, draft: Backend | None = None) -> None:
+        self._change, self._draft = change, draft
 
     def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
         return allocate_pools(cache, num_blocks)
 
     def open(self, unit: Unit, scope: str) -> Run:
+        if unit.name.startswith("draft"):
+            assert self._draft is not None, "whole numbers are for the target alone"
+            return self._draft.open(unit, scope)
         if unit.name.startswith("target_embed"):
             return self.embed
         if unit.name.startswith("target_layer"):
