@@ -80,6 +80,20 @@ def with_drafts(tokens: Tensor, target: Tensor, right: Tensor, vocab: int) -> Te
     return rows.flatten()
 
 
+def sampling_ways(head: TargetHead, requests: int, rows: int, generator: torch.Generator) -> Iterator[list[Tensor]]:
+    """What `rows` rows of as many requests ask, in the order of `Asked`, until each has asked in every way; nothing for
+    a head that does not sample."""
+    if not head.sampled:
+        return
+    vocab = head.lm_head.weight.shape[0]
+    # A pass of few rows shows little at a time
+    for turn in range(len(WAYS) * (4 if rows < 4 else 1)):
+        way = torch.tensor([WAYS[(turn + request) % len(WAYS)] for request in range(requests)])
+        uniforms = torch.randint(0, 1 << 24, (rows,), generator=generator) * UNIFORM
+        top_k = (way[:, 1] * vocab).ceil().to(torch.int32)
+        yield [way[:, 0].clone(), top_k, way[:, 2].clone(), way[:, 3].clone(), uniforms]
+
+
 def _asked(head: TargetHead, inputs: Sequence[Tensor], generator: torch.Generator) -> Iterator[list[Tensor]]:
     """What is asked of sampling, in turn; once nothing, for a head that does not sample."""
     if not head.sampled:
@@ -87,14 +101,7 @@ def _asked(head: TargetHead, inputs: Sequence[Tensor], generator: torch.Generato
         return
     prefill = isinstance(head, TargetPrefillHead)
     given = Asked(*inputs[2 if prefill else 3 :][: len(Asked._fields)])
-    requests, rows = given.temperature.numel(), given.uniforms.numel()
-    vocab = head.lm_head.weight.shape[0]
-    # A pass of one row shows little at a time
-    for turn in range(len(WAYS) * (4 if rows < 4 else 1)):
-        way = torch.tensor([WAYS[(turn + request) % len(WAYS)] for request in range(requests)])
-        uniforms = torch.randint(0, 1 << 24, (rows,), generator=generator) * UNIFORM
-        top_k = (way[:, 1] * vocab).ceil().to(torch.int32)
-        yield [way[:, 0].clone(), top_k, way[:, 2].clone(), way[:, 3].clone(), uniforms]
+    yield from sampling_ways(head, given.temperature.numel(), given.uniforms.numel(), generator)
     hidden = inputs[0][inputs[1].long()] if prefill else inputs[0]
     yield list(_peaked(head.logits(hidden).float(), given))
 

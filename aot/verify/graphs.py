@@ -156,28 +156,28 @@ def row_errors(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
 def kv_errors(before: Tensor, ours: Tensor, theirs: Tensor, slots: Tensor) -> tuple[float, float]:
     """`row_errors` of the rows of a KV pool that a pass was to write; infinite where ours wrote another one.
 
-    All but the null block: which of several padding rows wrote there last is nobody's business.
-
     Args:
         before, ours, theirs: [blocks, block_size, kv_heads, head_dim], of one rank.
         slots: those that the pass was given, [M]; what else `theirs` changed was to be written too.
     """
-    mine, right, kept = written(before, ours, theirs, slots)
-    return row_errors(mine, right) if kept else (float("inf"), float("inf"))
+    written, kept = rows_written(before, theirs, slots)
+    mine, right, old = (pool.flatten(0, 1).flatten(1) for pool in (ours, theirs, before))
+    if not torch.equal(mine[kept], old[kept]):
+        return float("inf"), float("inf")
+    return row_errors(mine[written], right[written])
 
 
-def written(before: Tensor, ours: Tensor, theirs: Tensor, slots: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """The rows that a pass was to write, of ours and of theirs, and whether ours left all others as they were.
+def rows_written(before: Tensor, after: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """Which rows of a KV pool [blocks, block_size, ...] a right pass wrote, and which it left alone, [rows] bool each.
 
-    As `kv_errors` takes them. A pass writes few rows of many, and an error of one would be lost among the others.
+    A pass writes few rows of many, and among all of them an error of one would be lost. The null block is in neither:
+    which of several padding rows wrote there last is nobody's business.
     """
-    block_size = before.shape[1]
-    old, mine, right = (pool.flatten(0, 1).flatten(1) for pool in (before, ours, theirs))
-    changed = (old != right).any(dim=1)
-    changed[slots.long()] = True
-    others = ~changed
-    changed[:block_size] = others[:block_size] = False
-    return mine[changed], right[changed], torch.equal(mine[others], old[others])
+    written = (before != after).flatten(2).any(dim=2).flatten()
+    written[slots.long()] = True
+    kept = ~written
+    written[: before.shape[1]] = kept[: before.shape[1]] = False
+    return written, kept
 
 
 def tokens_agree(head: nn.Module, inputs: list[Tensor], got: list[Tensor], want: list[Tensor]) -> bool:
