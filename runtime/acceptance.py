@@ -62,6 +62,8 @@ class Acceptance:
         batch = Judged()
         self._run(engine, [replace(one, request_id=batched(one.request_id)) for one in self._requests], 0, batch)
         self._judges |= {ALONE: alone, BATCH: batch}
+        # It holds pools, which may be a device's, and the next engine wants the memory
+        self._plain = None
 
     def _run(self, engine: Engine, requests: list[Request], first: int, found: Judged) -> None:
         """One run, its judgement into `found`. Request i begins its cycle through all counts with count i."""
