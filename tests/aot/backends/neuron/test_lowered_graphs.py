@@ -101,8 +101,14 @@ def test_graphs_that_draw_tokens(name: str, ranks: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [doctors.never_accepts, doctors.accepts_one_too_few, doctors.accepts_one_too_many, doctors.accepts_padding]
-    + [doctors.commits_the_draft, doctors.wrong_next_token],
+    [
+        doctors.never_accepts,
+        doctors.accepts_one_too_few,
+        doctors.accepts_one_too_many,
+        doctors.accepts_padding,
+        doctors.commits_the_draft,
+        doctors.wrong_next_token,
+    ],
     ids=lambda change: change.__name__,
 )
 def test_p1_a_lowered_graph_that_accepts_otherwise_is_seen(change: doctors.Change, tmp_path: Path) -> None:
