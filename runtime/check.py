@@ -4,6 +4,8 @@ The builder proved it where it built. This repeats the proof where the bundle ru
 plain decoding and through speculation, each alone and all as one batch. Plain decoding of each prompt alone
 is the reference; a token of any other run that differs from it is a failure, and so is a log probability where
 they were asked for. Random requests are compared too: with a seed and the coupled rejection their text is fixed.
+
+Texts alone would pass where no draft is ever accepted, so each pass is judged as well (`runtime.acceptance`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from typing import Any, Protocol
 
 from runtime.bundle.errors import RequestError
 from runtime.generate import TokenEngine, generate
@@ -43,6 +46,8 @@ class Comparison:
         length: tokens of its reference answer.
         differences: run (one of RUNS) -> index of the first generated token at which it leaves the reference.
         logprobs: the same for log probabilities, of runs whose tokens are the same; None where none were asked for.
+        misses: by run, the first pass that accepted other drafts than it should have or left other KV; None where
+            nobody looked.
         error: why the reference answer is not whole; the runs may agree on that, but nothing is proved.
     """
 
@@ -50,6 +55,7 @@ class Comparison:
     length: int
     differences: dict[str, int] = field(default_factory=dict)
     logprobs: dict[str, int] | None = None
+    misses: dict[str, str] | None = None
     error: RequestError | None = None
 
     @property
@@ -58,7 +64,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        return not self.changed and self.error is None
+        return not (self.changed or self.misses) and self.error is None
 
     def sentence(self) -> str:
         """ "same, 64 tokens", or why the answer is not whole, and where each run differs first."""
@@ -67,6 +73,7 @@ class Comparison:
         parts = [] if self.error is None else [self.error.sentence().removesuffix(".")]
         parts += [f"{run}: first difference at token {at}" for run, at in self.differences.items()]
         parts += [f"{run}: log probabilities differ at token {at}" for run, at in (self.logprobs or {}).items()]
+        parts += [f"{run}: {miss}" for run, miss in (self.misses or {}).items()]
         return "; ".join(parts)
 
     def to_json(self) -> dict[str, object]:
@@ -79,6 +86,7 @@ class Comparison:
             "tokens": self.length,
             "first_difference": dict(self.differences),
             **logprobs,
+            **({} if self.misses is None else {"misses": dict(self.misses)}),
             **error,
         }
 
@@ -116,8 +124,25 @@ def first_logprobs_difference(reference: RequestOutput, other: RequestOutput) ->
     return next((index for index, (left, right) in enumerate(pairs) if left != right), None)
 
 
+class Judges(Protocol):
+    """What `runtime.acceptance.Acceptance` is here; each is told when its turn has come."""
+
+    def plain(self, engine: Any) -> None: ...
+
+    def known(self, reference: Sequence[RequestOutput]) -> None: ...
+
+    def script(self, engine: Any) -> None: ...
+
+    def speculation(self, engine: Any) -> None: ...
+
+    def misses(self, name: str) -> dict[str, str]: ...
+
+
 def compare(
-    load_engine: Callable[[bool], TokenEngine], prompts: Sequence[Prompt], requests: Sequence[Request]
+    load_engine: Callable[[bool], TokenEngine],
+    prompts: Sequence[Prompt],
+    requests: Sequence[Request],
+    judges: Judges | None = None,
 ) -> tuple[list[Comparison], SpecDecodeStats]:
     """Run `requests` in all four ways; returns the results in order, and what speculation did in both its
     runs.
@@ -126,12 +151,20 @@ def compare(
         load_engine: makes an engine, speculating or not. One is held at a time, so that memory is that of
         one.
         prompts: what each request was made from.
+        judges: look at each pass too, and run scripted drafts; without them texts alone are compared.
     """
     names = [prompt.where for prompt in prompts]
     plain = load_engine(False)
+    if judges:
+        judges.plain(plain)
     reference, plain_batch = _alone(plain, requests, names), _batch(plain, requests)
+    if judges:
+        judges.known(reference)
+        judges.script(plain)
     del plain
     speculating = load_engine(True)
+    if judges:
+        judges.speculation(speculating)
     alone, batch = _alone(speculating, requests, names), _batch(speculating, requests)
     results = []
     stats = SpecDecodeStats()
@@ -143,6 +176,8 @@ def compare(
                 result.differences[run] = at
             elif result.logprobs is not None and (at := first_logprobs_difference(right, other)) is not None:
                 result.logprobs[run] = at
+        if judges:
+            result.misses = judges.misses(request.request_id)
         results.append(result)
     for output in [*alone, *batch]:
         stats.merge(output.spec_decode)
@@ -159,6 +194,6 @@ def _alone(engine: TokenEngine, requests: Sequence[Request], names: Sequence[str
 
 def _batch(engine: TokenEngine, requests: Sequence[Request]) -> list[RequestOutput]:
     # Ids of their own: an engine may refuse an id that it has seen.
-    renamed = [replace(request, request_id=f"batch-{index}") for index, request in enumerate(requests)]
+    renamed = [replace(request, request_id=f"batch-{request.request_id}") for request in requests]
     outputs = {output.request_id: output for output in generate(engine, renamed)}
     return [outputs[request.request_id] for request in renamed]

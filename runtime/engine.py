@@ -77,7 +77,7 @@ class Engine:
         self.scheduler = Scheduler(self.blocks, keys, manifest.limits.max_num_seqs, k)
         sampler = Sampler(manifest.target.vocab_size, rejection)
         self._passes = Passes(graphs, proposer, sampler, schedule or KSchedule.constant(k))
-        self._watches = watches
+        self._watches, self._rejection, self._prefix_caching = watches, rejection, prefix_caching
         self.totals = SpecDecodeStats()
         self.generation_tokens = 0
         self.steps, self.step_seconds = 0, 0.0
@@ -143,6 +143,21 @@ class Engine:
             schedule=schedule,
             watches=None if tokenizer is None else _watches(tokenizer),
         )
+
+    def beside(self, proposer: Proposer, schedule: KSchedule | None = None) -> Engine:
+        """An engine with blocks of its own over the same graphs, pools and options: for one after the other."""
+        return Engine(
+            self.graphs,
+            proposer,
+            rejection=self._rejection,
+            prefix_caching=self._prefix_caching,
+            schedule=schedule or self._passes.schedule,
+            watches=self._watches,
+        )
+
+    def watch(self, wrapper: Callable[[Proposer], Proposer]) -> None:
+        """Replace the proposer by `wrapper(proposer)`: for observers, such as `runtime.judge.Judge`."""
+        self.proposer = self._passes.proposer = wrapper(self.proposer)
 
     # Requests
 

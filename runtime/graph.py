@@ -48,6 +48,10 @@ class LoadedGraph:
         self._values[place] = pools[name]
         return place
 
+    def value(self, name: str) -> Tensor:
+        """What the last run made under `name`: for checks that look between the calls."""
+        return self._values[self._places[name]]  # type: ignore[return-value]
+
     def __call__(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         """Run on named inputs; returns the outputs in the manifest's order."""
         values, places = self._values, self._places

@@ -28,6 +28,9 @@ from runtime.bundle.manifest import Check, Manifest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from aot.verify.lockstep import Lockstep
+    from aot.verify.scripted import Scripted
+
 # Above this a model's own weights are not run on the CPU: a whole pass would take minutes, and the memory twice over
 MOST_WEIGHT_BYTES = 2 << 30
 PROMPT_TOKENS, NEW_TOKENS = 40, 12
@@ -80,10 +83,10 @@ def verify_lowered(
         say(f"Ran {len(whole)} of them with the bundle's weights in the loop, as close to float32 as eager PyTorch")
         manifest = write_manifest(staging, with_checks(manifest, checks))
         if manifest.exactness.lossless == "exact":
-            passed = run_scripted(staging, manifest)
-            promise = dataclasses.replace(manifest.exactness, scripted_patterns=passed)
+            scripted = run_scripted(staging, manifest)
+            promise = dataclasses.replace(manifest.exactness, scripted_patterns=scripted.patterns)
             manifest = write_manifest(staging, dataclasses.replace(manifest, exactness=promise))
-            say(f"Ran {passed} accept and reject patterns through the lowered loop, text equal to plain decoding")
+            say(scripted.sentence("lowered"))
         return manifest
     return write_manifest(staging, with_checks(manifest, checks))
 
@@ -110,7 +113,7 @@ def check_reduced(plan: Plan, backend: NeuronBackend, cache: Cache) -> dict[str,
         sim = sim_backend(root, reference, list(units.values()), ScopeWeights(held, sizes), sizes.ranks)
         what = f"{sizes.target.num_layers} layers with random weights on XLA:CPU"
         found = checked(list(units), reference, sim, units, what)
-    return _judged(found, sizes.dtype)
+    return judged(found, sizes.dtype)
 
 
 def check_whole(
@@ -125,8 +128,10 @@ def check_whole(
     from aot.verify.lowered import alone
     from runtime.bundle.open import Bundle
     from runtime.engine import Engine
+    from runtime.judge import Known
     from runtime.request import Request
     from runtime.sampling.params import GREEDY, SamplingParams
+    from runtime.scripted import PatternProposer
 
     sizes = alone(plan.geometry)
     lockstep = Lockstep.make(sizes, dict(scopes(sizes, *weights)), plan.geometry.ranks)
@@ -138,14 +143,29 @@ def check_whole(
     # One of the two draws its tokens, where the graphs can
     random_too = SamplingParams(temperature=1.0, seed=0) if manifest.sampling == "random" else GREEDY
     asked = (GREEDY, random_too)
-    engine.generate(
-        [Request(str(i), prompt, NEW_TOKENS, True, asked[i]) for i, prompt in enumerate(prompts)],
-    )
+    requests = [Request(str(i), prompt, NEW_TOKENS, True, asked[i]) for i, prompt in enumerate(prompts)]
+    outputs = engine.generate(requests)
+    # The draft's own drafts may all be wrong, so that nothing is ever accepted: once more with right ones among them
+    known = {output.request_id: Known(output.prompt_token_ids + output.token_ids) for output in outputs}
+    k = manifest.speculation.num_speculative_tokens
+    patterns = {name: tuple(range(k, -1, -1)) for name in known}
+    engine.beside(PatternProposer(known, patterns, manifest.target.vocab_size, k)).generate(requests)
+    return judged_lockstep(lockstep)
+
+
+def judged_lockstep(lockstep: Lockstep) -> dict[str, Check]:
+    """The checks of graphs that were watched.
+
+    Raises:
+        CompileError, ErrorGroup: some are not as close to the model as they should be.
+    """
     problems: list[Eagle3Error] = [
         CompileError(
             f"Graph {name} with the bundle's weights is farther from the model in float32 than eager PyTorch is",
-            expected=f"a relative error of at most {watched.allowed:.3g}, and equal tokens but for near ties",
-            found=f"{watched.error:.3g}, tokens {'equal' if watched.tokens_equal else 'different'}",
+            expected=f"a relative error of at most {watched.allowed:.3g}, equal tokens but for near ties, and no other "
+            "KV row written",
+            found=f"{watched.error:.3g}, tokens {'equal' if watched.tokens_equal else 'different'}, other KV rows "
+            f"{'kept' if watched.kept_kv else 'changed'}",
             repair="this is a defect of torch-xla or the builder; please report it with build.json",
         )
         for name, watched in lockstep.seen.items()
@@ -156,15 +176,20 @@ def check_whole(
     return {name: seen.check("its own weights, in the loop on XLA:CPU") for name, seen in lockstep.seen.items()}
 
 
-def run_scripted(staging: Path, manifest: Manifest) -> int:
-    """The scripted accept and reject patterns through the loop on the simulator; how many passed."""
+def run_scripted(staging: Path, manifest: Manifest) -> Scripted:
+    """The scripted accept and reject patterns through the loop on the simulator."""
     from aot.verify.scripted import check_scripted
     from runtime.bundle.open import Bundle
 
     return check_scripted(Bundle(staging, manifest), device="sim")
 
 
-def _judged(found: Mapping[str, tuple[Check, float]], dtype: str) -> dict[str, Check]:
+def judged(found: Mapping[str, tuple[Check, float]], dtype: str) -> dict[str, Check]:
+    """The checks of graphs that were compared, with the relative error of each.
+
+    Raises:
+        CompileError, ErrorGroup: some are too far from eager PyTorch.
+    """
     from aot.verify.lowered import TOLERANCE
 
     problems: list[Eagle3Error] = [

@@ -1,7 +1,8 @@
 """Do a verify pass's bits depend on how its rows are laid out? Exactness rests on the answer, so it is measured.
 
 Plain decoding runs a token as row 0 of a verify pass; speculation runs the same token as row 0..K. If every row's
-features and KV have the same bits wherever the row stands, greedy speculation equals plain greedy decoding bit for bit.
+features, KV and what its head reads have the same bits wherever the row stands, greedy speculation equals plain greedy
+decoding bit for bit.
 If they also stay the same in another bucket, the loop may move between buckets; if they stay the same in a pass with
 fewer rows for each request, it may draft less without changing the text.
 """
@@ -62,7 +63,7 @@ class BitsCheck:
         pools: Mapping[str, Tensor],
         columns: int | None = None,
         rows: int | None = None,
-    ) -> Tensor:
+    ) -> list[Tensor]:
         """Run `tokens` from position `start` as one request of a bucket, beside other requests.
 
         Args:
@@ -70,7 +71,8 @@ class BitsCheck:
             rows: of each request in the pass, at least len(tokens); by default 1+K.
 
         Returns:
-            The features of the rows, [len(tokens), A*Ht]; the pools are updated.
+            Of its rows the features, [len(tokens), A*Ht], what the head read of the layers, [len(tokens), H] each, and
+            the logits, [len(tokens), V], where the graph gives them; the pools are updated.
         """
         size, context, index = place
         each = rows or self.rows
@@ -89,35 +91,33 @@ class BitsCheck:
         if self.manifest.sampling == "random":
             inputs |= device_inputs([], size, self.rows)
         units = {unit.name: unit for unit in self.manifest.units}
+        loaded = LoadedGraph(graph, units, self.backend, pools)
         with torch.inference_mode():
-            _, features, *_ = LoadedGraph(graph, units, self.backend, pools)(inputs)
+            _, features, *logits = loaded(inputs)
+        made = {name for call in graph.calls for name in call.outputs}
+        read = [loaded.value(name) for name in graph.calls[-1].inputs if name in made]
         first = index * each
-        return features[first : first + len(tokens)].clone()
+        return [value[first : first + len(tokens)].clone() for value in (features, *read, *logits)]
 
     def speculative(self, place: Place, start: int | None = None, columns: int | None = None) -> list[Tensor]:
-        """Features and KV rows of one pass over all rows."""
-        first = self.start if start is None else start
-        pools = {name: pool.clone() for name, pool in self.content.items()}
-        features = self.run(place, self.tokens, first, pools, columns)
-        return [features, *self._written(pools, first)]
+        """What one pass over all rows gives, see `run`, and their KV rows."""
+        return self.in_turns(place, self.rows, self.rows, start, columns)
 
-    def plain(self, place: Place) -> list[Tensor]:
-        """Features and KV rows of one pass per row, each as row 0, as plain decoding does."""
-        pools = {name: pool.clone() for name, pool in self.content.items()}
-        rows = [self.run(place, [token], self.start + i, pools) for i, token in enumerate(self.tokens)]
-        return [torch.cat(rows), *self._written(pools, self.start)]
+    def plain(self, place: Place, start: int | None = None, columns: int | None = None) -> list[Tensor]:
+        """The same of one pass per row, each as row 0, as plain decoding does."""
+        return self.in_turns(place, self.rows, 1, start, columns)
 
     def in_turns(
         self, place: Place, rows: int, tokens_each: int, start: int | None = None, columns: int | None = None
     ) -> list[Tensor]:
-        """Features and KV rows of the same rows in passes of `rows` a request, `tokens_each` of them at a time."""
+        """The same of passes of `rows` rows a request, in which `tokens_each` tokens are run at a time."""
         first = self.start if start is None else start
         pools = {name: pool.clone() for name, pool in self.content.items()}
         made = [
             self.run(place, self.tokens[at : at + tokens_each], first + at, pools, columns, rows)
             for at in range(0, self.rows, tokens_each)
         ]
-        return [torch.cat(made), *self._written(pools, first)]
+        return [*map(torch.cat, zip(*made, strict=True)), *self._written(pools, first)]
 
     def _written(self, pools: Mapping[str, Tensor], start: int) -> list[Tensor]:
         blocks = self.members[0].block_ids
@@ -127,13 +127,20 @@ class BitsCheck:
     def rows_keep_bits(self) -> bool:
         """Whether plain and speculative rows agree in every bucket, whichever of the pass's requests they belong to.
 
-        A request's place depends on when others finish, which speculation changes.
+        A request's place depends on when others finish, which speculation changes. The rows lie at the end of the
+        smallest context, where every request is tried, and of the bucket's own.
         """
         for size, context in self.graphs:
             plain = self.plain((size, context, 0))
             if not all(same(plain, self.speculative((size, context, index))) for index in range(size)):
                 return False
+            deepest = context - self.rows
+            if deepest != self.start and not self._rows_keep_bits_at((size, context, 0), deepest):
+                return False
         return True
+
+    def _rows_keep_bits_at(self, place: Place, start: int, columns: int | None = None) -> bool:
+        return same(self.plain(place, start, columns), self.speculative(place, start, columns))
 
     def axes(self) -> tuple[Axis, ...]:
         """The bucket axes along which the same rows keep every bit."""
@@ -170,14 +177,15 @@ class BitsCheck:
         return True
 
     def context_widths(self) -> tuple[int, ...]:
-        """The block-table widths in tokens whose bits are those of the widest, in every bucket."""
+        """The block-table widths in tokens whose bits are those of the widest, in every row and bucket."""
         if self._kept_widths is None:
             kept = {columns: True for _, columns, _ in self.widths()}
             for size in self.sizes:
                 for context, columns, start in self.widths():
+                    place = (size, context, 0)
                     widest = self.speculative((size, self.contexts[-1], 0), start)
-                    if not same(widest, self.speculative((size, context, 0), start, columns)):
-                        kept[columns] = False
+                    keeps = same(widest, self.speculative(place, start, columns))
+                    kept[columns] &= keeps and self._rows_keep_bits_at(place, start, columns)
             self._kept_widths = tuple(columns * self.block_size for columns, keeps in kept.items() if keeps)
         return self._kept_widths
 

@@ -2,7 +2,8 @@
 
 Logits of two right computations differ by rounding, and with them the sums of weights up to each token, so a uniform
 near the boundary between two tokens may give either. A drawn token is right where the uniform lies between the sums
-before and after it, as eager PyTorch has them, or no farther outside than a slack.
+before and after it, as eager PyTorch has them, or no farther outside than a slack, and where what was asked leaves it
+some weight.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aot.models.llama import TargetHead, greedy_rejection
+from aot.models.llama import TargetHead
 from aot.models.sampling import GREEDY_BELOW, Asked, kept_weights
 from runtime.bundle.manifest import UNIFORMS, Graph
 
 # How far outside, in parts of the whole weight
 SLACK = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+# How far behind the least token that is kept, in logits over the temperature: rounding moves the limit a little
+NEARLY_KEPT = 0.25
 # What the requests of a checked graph ask in turn: temperature, top_k as a part of the vocabulary, top_p, min_p
 _IN_TURN = ((1.0, 0.0, 1.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.7, 0.5, 1.0, 0.0), (1.3, 0.0, 0.9, 0.01))
 
@@ -38,6 +41,22 @@ def asked_inputs(graph: Graph, vocab: int, generator: torch.Generator) -> dict[s
     }
 
 
+def accepts_its_own(accepted: Tensor, tokens: Tensor, num_draft_tokens: Tensor) -> bool:
+    """Whether a verify head accepted the drafts that equal its own tokens, up to the first that does not: no more, and
+    no fewer.
+
+    Args:
+        accepted: [R, 1+K] with -1 behind the last token.
+        tokens: [R*(1+K)] that the pass was given, drafts among them.
+        num_draft_tokens: [R].
+    """
+    drafts = tokens.view(accepted.shape)[:, 1:]
+    held = torch.arange(drafts.shape[1]) < num_draft_tokens[:, None]
+    right = ((drafts == accepted[:, :-1]) & held).int().cumprod(dim=1).sum(dim=1, keepdim=True)
+    there = torch.arange(accepted.shape[1]) <= right
+    return bool(torch.where(there, accepted >= 0, accepted == -1).all())
+
+
 def draws_agree(head: TargetHead, inputs: Sequence[Tensor], got: Tensor, slack: Tensor | float | None = None) -> bool:
     """Whether the tokens of a sampled head are right, and drafts accepted as they ought to be.
 
@@ -48,12 +67,11 @@ def draws_agree(head: TargetHead, inputs: Sequence[Tensor], got: Tensor, slack: 
     """
     logits, rows = _asked_rows(head, inputs)
     tokens = got.flatten()
-    if got.dim() == 2:
-        drafts, counts = inputs[1].view(got.shape)[:, 1:], inputs[2]
-        if not torch.equal(greedy_rejection(got, drafts, counts), got) or bool((got[:, 0] < 0).any()):
-            return False
+    if got.dim() == 2 and not accepts_its_own(got, inputs[1], inputs[2]):
+        return False
     allowed = SLACK[head.lm_head.weight.dtype] if slack is None else slack
-    ends = running_weights(logits, rows)
+    weights, values = kept_weights(logits, rows).flatten(1)[:, : logits.shape[1]], logits.float()
+    ends = _running(weights)
     index = tokens.clamp(min=0).long()[:, None]
     # Outside of the vocabulary nothing is right
     inside = index < ends.shape[1]
@@ -61,9 +79,12 @@ def draws_agree(head: TargetHead, inputs: Sequence[Tensor], got: Tensor, slack: 
     after = ends.gather(1, index)[:, 0]
     before = torch.where(index > 0, ends.gather(1, (index - 1).clamp(min=0)), 0.0)[:, 0]
     right = inside[:, 0] & (rows.uniforms >= before - allowed) & (rows.uniforms <= after + allowed)
-    best = logits.float().amax(dim=-1)
-    step = torch.finfo(head.lm_head.weight.dtype).eps
-    near = best - logits.float().gather(1, index)[:, 0] <= 4 * step * best.abs()
+    best, own = values.amax(dim=-1), values.gather(1, index)[:, 0]
+    rounding = 4 * torch.finfo(head.lm_head.weight.dtype).eps * best.abs()
+    near = best - own <= rounding
+    # What is cut off has no weight, so its place among the sums says nothing: it may only be nearly not cut off
+    least = torch.where(weights > 0, values, float("inf")).amin(dim=-1)
+    right &= own >= least - rounding - NEARLY_KEPT * rows.temperature
     greedy = rows.temperature < GREEDY_BELOW
     return bool(((tokens < 0) | torch.where(greedy, near & inside[:, 0], right)).all())
 
@@ -77,7 +98,11 @@ def noise_slack(head: TargetHead, inputs: Sequence[Tensor], wide_head: Any, wide
 
 def running_weights(logits: Tensor, rows: Asked) -> Tensor:
     """The part of a row's weight that tokens up to each have, [M, V] float64; the last is 1."""
-    ends = kept_weights(logits, rows).flatten(1)[:, : logits.shape[1]].double().cumsum(dim=1)
+    return _running(kept_weights(logits, rows).flatten(1)[:, : logits.shape[1]])
+
+
+def _running(weights: Tensor) -> Tensor:
+    ends = weights.double().cumsum(dim=1)
     return ends / ends[:, -1:]
 
 

@@ -24,7 +24,8 @@ from aot.graphs.table import graph_table
 from aot.graphs.units import UnitSpec
 from aot.models.fused import FusedChain
 from aot.verify.eager import EagerBackend, eager_bundle
-from aot.verify.graphs import chain_agrees, errors, integer_inputs, tokens_agree
+from aot.verify.graphs import chain_agrees, kv_errors, row_errors, tokens_agree
+from aot.verify.whole_cases import graph_cases
 from runtime.backends.sim import SimBackend, SimPool, WeightSource
 from runtime.bundle.manifest import Check, Graph, Manifest, Requires, Unit
 from runtime.bundle.open import Bundle
@@ -102,18 +103,35 @@ def content(reference: Reference, seed: int) -> dict[str, Tensor]:
 def compare(
     graph: Graph, unit: Unit, reference: Reference, sim: SimBackend, pools: Mapping[str, Tensor], seed: int = 0
 ) -> tuple[float, float, bool]:
-    """One graph on the simulator beside eager PyTorch, on the same inputs and KV content.
+    """One graph on the simulator beside eager PyTorch, on the same inputs and KV content, in all cases that
+    `aot.verify.whole_cases` makes.
 
     Returns:
         The largest absolute and relative error over its floating-point outputs and the KV it wrote, and whether all
         tokens agree but for near ties of the dtype.
     """
     generator = torch.Generator().manual_seed(seed)
-    values = dict(integer_inputs(graph, reference.manifest, generator))
-    for spec in graph.inputs:
-        if spec.name not in values:
-            shape = [int(dim) for dim in spec.shape]
-            values[spec.name] = torch.randn(shape, generator=generator).to(getattr(torch, spec.dtype))
+
+    def ends(values: Mapping[str, Tensor]) -> tuple[nn.Module, list[Tensor]]:
+        head, read, _ = reference.run(graph, {**values, **{name: pool.clone() for name, pool in pools.items()}})
+        return head, read
+
+    found = [
+        _compare_case(graph, unit, reference, sim, pools, values)
+        for values in graph_cases(graph, reference.manifest, ends, generator)
+    ]
+    return max(case[0] for case in found), max(case[1] for case in found), all(case[2] for case in found)
+
+
+def _compare_case(
+    graph: Graph,
+    unit: Unit,
+    reference: Reference,
+    sim: SimBackend,
+    pools: Mapping[str, Tensor],
+    values: Mapping[str, Tensor],
+) -> tuple[float, float, bool]:
+    """As `compare`, on these inputs."""
     used = [spec.name for spec in unit.inputs if spec.name.startswith("kv.")]
     theirs = {name: pools[name].clone() for name in used}
     head, read, want = reference.run(graph, {**values, **theirs})
@@ -127,12 +145,11 @@ def compare(
             tokens = chain_agrees(head, [before[name] for name in graph.calls[-1].inputs], got[0])
     else:
         tokens = tokens_agree(head, read, got, want)
-    pairs = [(g, w) for g, w in zip(got, want, strict=True) if w.is_floating_point()]
+    found = [row_errors(g, w) for g, w in zip(got, want, strict=True) if w.is_floating_point()]
     for name in used:
-        # All but the null block: which of several padding rows wrote there last is nobody's business
-        parts = zip(ours[name].parts(), heads_of(theirs[name], sim.ranks), strict=True)
-        pairs += [(g[1:], w[1:]) for g, w in parts]
-    found = [errors(g, w) for g, w in pairs]
+        whole = (heads_of(pool, sim.ranks) for pool in (pools[name], theirs[name]))
+        for old, right, mine in zip(*whole, ours[name].parts(), strict=True):
+            found.append(kv_errors(old, mine, right, values["slot_mapping"]))
     absolute, relative = (max((pair[i] for pair in found), default=0.0) for i in (0, 1))
     return absolute, relative, tokens
 

@@ -1,8 +1,10 @@
-"""Force every accept and reject pattern through the compiled loop and compare the text with plain decoding.
+"""Force every accept and reject pattern through the compiled loop, and compare every pass with what was meant.
 
 The script knows what plain decoding wrote. For a pattern (a_1, a_2, ...) the i-th proposal is a_i right tokens followed
-by wrong ones, so the i-th verify pass accepts exactly a_i drafts. No luck and no trained draft is needed. Graphs that
-draw tokens run seeded requests as well, whose text must be that of the same seed without drafts.
+by wrong ones, so the i-th verify pass must accept exactly a_i drafts, or as many as there is room for. No luck and no
+trained draft is needed. The text must be plain decoding's, and so must every bit of the KV that a request leaves: a
+stale row need not change a greedy token. Graphs that draw tokens run seeded requests as well, whose text must be that
+of the same seed without drafts.
 """
 
 from __future__ import annotations
@@ -10,86 +12,118 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence as Seq
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from runtime.backends.device import DeviceTensor
 from runtime.bundle.errors import CompileError
 from runtime.bundle.manifest import Manifest
 from runtime.bundle.open import Bundle
 from runtime.engine import Engine
-from runtime.proposer import ScriptedProposer
-from runtime.request import Request
+from runtime.judge import Judge, Judged, Known
+from runtime.request import Request, RequestOutput
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.schedule import KSchedule
-from runtime.sequence import Sequence
+from runtime.scripted import forget_kv, run_pattern
 
 PROMPT_TOKENS, NEW_TOKENS, MOST_REQUESTS = 12, 17, 8
+REPAIR = "this is a defect of the builder; please report it with build.json"
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """What the patterns showed.
+
+    Attributes:
+        patterns: how many were run through in full, so that each of their counts was accepted in some pass.
+        drafts, accepted: of all their passes.
+    """
+
+    patterns: int
+    drafts: int
+    accepted: int
+
+    def sentence(self, loop: str) -> str:
+        """What was done, for the build's report."""
+        return (
+            f"Ran {self.patterns} accept and reject patterns through the {loop} loop: {self.accepted} of {self.drafts} "
+            "drafts accepted, each as meant, text and KV equal to plain decoding"
+        )
 
 
 def patterns(k: int) -> list[tuple[int, ...]]:
-    """Accept counts per pass: each count alone, every change from one count to another, and a cycle through all."""
+    """Accept counts per pass: each count alone, every change from one count to another, and a cycle through all.
+
+    A change from 0 to a leaves a rows that wrong drafts wrote where accepted ones are then written: were one of these
+    not written, its KV would be the wrong draft's.
+    """
     single = [(count,) for count in range(k + 1)]
     changes = list(itertools.permutations(range(k + 1), 2)) if k <= 4 else [(0, k), (k, 0)]
     return list(dict.fromkeys([*single, *changes, tuple(range(k + 1))]))
 
 
-def script_for(texts: dict[str, tuple[int, ...]], pattern: tuple[int, ...], vocab: int, k: int) -> ScriptedProposer:
-    """A proposer whose passes accept `pattern` in turn, given each request's whole text."""
-    passes: dict[str, int] = {}
-
-    def propose(sequence: Sequence, room: int) -> list[int]:
-        name = sequence.request.request_id
-        turn = passes[name] = passes.get(name, -1) + 1
-        accept = pattern[turn % len(pattern)]
-        right = texts[name][len(sequence.token_ids) :][:room]
-        # One past the right token is wrong; everything after the first wrong draft is never looked at
-        return [token if i < accept else (token + 1) % vocab for i, token in enumerate(right)]
-
-    return ScriptedProposer(propose, k)
-
-
-def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> int:
-    """Run all patterns, for one request and for a batch of up to MOST_REQUESTS; returns how many passed.
+def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> Scripted:
+    """Run all patterns, for one request and for a batch of up to MOST_REQUESTS.
 
     Where the bundle has a schedule, each pattern also runs under it, with requests that end one after another, so that
     K and the rows of a pass change on the way.
 
     Raises:
-        CompileError: a pattern's text differs from plain decoding.
+        CompileError: a pass accepts another number of drafts than was meant, or leaves other KV, or a pattern's text
+            differs from plain decoding.
     """
     manifest = bundle.manifest
-    k, vocab = manifest.speculation.num_speculative_tokens, manifest.target.vocab_size
-    room = manifest.limits.max_model_len
-    prompt_len = min(PROMPT_TOKENS, room // 2)
-    new = min(NEW_TOKENS, room - prompt_len)
+    k = manifest.speculation.num_speculative_tokens
+    requests = _requests(manifest, seed)
+    engine = Engine.load(bundle, speculation=False, device=device)
+    known = _plain(engine, requests)
+    runs: list[tuple[list[Request], KSchedule | None]] = [(requests, None)]
+    if len(requests) > 1:
+        runs.insert(0, (requests[:1], None))
+    if manifest.speculation.schedule is not None:
+        runs.append((_ending_in_turn(requests), manifest.speculation.schedule))
+    passed = drafts = accepted = 0
+    for pattern in patterns(k):
+        reached: set[int] = set()
+        # The graphs are open already; only the proposer differs
+        for group, schedule in runs:
+            each = {request.request_id: pattern for request in group}
+            outputs, seen = run_pattern(engine, group, known, each, schedule)
+            _must_be_right(group, outputs, seen, known, pattern)
+            reached |= {one.num_accepted for passes in seen.passes.values() for one in passes if one.num_drafts}
+            drafts, accepted = drafts + seen.num_drafts, accepted + seen.num_accepted
+        passed += reached >= set(pattern)
+    return Scripted(passed, drafts, accepted)
+
+
+def _requests(manifest: Manifest, seed: int) -> list[Request]:
+    """As many as are run at a time, of different lengths, so that they end at different times."""
+    k, room = manifest.speculation.num_speculative_tokens, manifest.limits.max_model_len
+    # Rows stand on both sides of a block's end
+    prompt_len = min(max(PROMPT_TOKENS, manifest.kv_cache.block_size - 4), room // 2)
+    # The cycle through all counts is run once at least
+    new = min(max(NEW_TOKENS, 2 + (k + 1) * (k + 2) // 2), room - prompt_len)
     numbers = random.Random(seed)
-    # Lengths differ, so that requests end at different times, and stay within the model's
     spread = max(1, room - 1 - prompt_len)
     lengths = [prompt_len + i % spread for i in range(min(manifest.limits.max_num_seqs, MOST_REQUESTS))]
-    prompts = [tuple(numbers.randrange(vocab) for _ in range(length)) for length in lengths]
-    requests = [
+    prompts = [tuple(numbers.randrange(manifest.target.vocab_size) for _ in range(length)) for length in lengths]
+    return [
         Request(str(i), prompt, max_tokens=new, ignore_eos=True, sampling=_sampling(manifest, i))
         for i, prompt in enumerate(prompts)
     ]
-    engine = Engine.load(bundle, speculation=False, device=device)
-    plain = {output.request_id: output for output in engine.generate(requests)}
-    texts = {name: output.prompt_token_ids + output.token_ids for name, output in plain.items()}
-    runs: list[tuple[list[Request], KSchedule]] = [(requests, KSchedule.constant(k))]
-    if len(requests) > 1:
-        runs.insert(0, (requests[:1], KSchedule.constant(k)))
-    if manifest.speculation.schedule is not None:
-        runs.append((_ending_in_turn(requests), manifest.speculation.schedule))
-    passed = 0
-    for pattern in patterns(k):
-        # The graphs are open already; only the proposer differs
-        for group, schedule in runs:
-            scripted = Engine(engine.graphs, script_for(texts, pattern, vocab, k), schedule=schedule)
-            _forget_kv(scripted, requests)
-            for request, output in zip(group, scripted.generate(group), strict=True):
-                right = plain[output.request_id].token_ids[: request.max_tokens]
-                _must_equal(output.token_ids, right, pattern)
-        passed += 1
-    return passed
+
+
+def _plain(engine: Engine, requests: Seq[Request]) -> dict[str, Known]:
+    """What plain decoding makes of the requests."""
+    judge = Judge(engine.proposer, engine.graphs, None)
+    forget_kv(engine, requests)
+    outputs = engine.beside(judge).generate(list(requests))
+    for miss in judge.seen.misses.values():
+        raise CompileError(
+            f"{miss.where} {miss.what} in plain decoding", expected=miss.expected, found=miss.found, repair=REPAIR
+        )
+    return {
+        output.request_id: Known(output.prompt_token_ids + output.token_ids, judge.seen.kv[output.request_id])
+        for output in outputs
+    }
 
 
 def _ending_in_turn(requests: Seq[Request]) -> list[Request]:
@@ -108,23 +142,30 @@ def _sampling(manifest: Manifest, index: int) -> SamplingParams:
     return SamplingParams(temperature=1.0, top_p=0.95, seed=index)
 
 
-def _forget_kv(engine: Engine, requests: list[Request]) -> None:
-    """Overwrite what earlier runs left: it is right for the same text, and would hide a KV row that is not written."""
-    tokens = (len(request.prompt_token_ids) + request.max_tokens for request in requests)
-    used = 1 + sum(engine.blocks.blocks_for(count) for count in tokens)
-    for pool in engine.graphs.pools.values():
-        (pool if isinstance(pool, DeviceTensor) else pool[:used]).fill_(1)
-
-
-def _must_equal(got: tuple[int, ...], want: tuple[int, ...], pattern: tuple[int, ...]) -> None:
-    """Raises CompileError naming the first token that differs."""
-    if got == want:
-        return
-    pairs = zip(got, want, strict=False)
-    at = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(got), len(want)))
-    raise CompileError(
-        f"Scripted drafts that accept {pattern} change the text",
-        expected=f"plain decoding's {want[at : at + 4]} from token {at}",
-        found=f"{got[at : at + 4]}",
-        repair="this is a defect of the builder; please report it with build.json",
-    )
+def _must_be_right(
+    requests: Seq[Request],
+    outputs: Seq[RequestOutput],
+    seen: Judged,
+    known: dict[str, Known],
+    pattern: tuple[int, ...],
+) -> None:
+    """Raises CompileError for the first pass that did something else than was meant, or the first wrong token."""
+    for miss in seen.misses.values():
+        raise CompileError(
+            f"{miss.where} {miss.what}, where scripted drafts are to be accepted {pattern}",
+            expected=miss.expected,
+            found=miss.found,
+            repair=REPAIR,
+        )
+    for request, output in zip(requests, outputs, strict=True):
+        prompt = len(request.prompt_token_ids)
+        want, got = known[request.request_id].token_ids[prompt:][: request.max_tokens], output.token_ids
+        if got != want:
+            pairs = zip(got, want, strict=False)
+            at = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(got), len(want)))
+            raise CompileError(
+                f"Scripted drafts that accept {pattern} change the text of request {request.request_id}",
+                expected=f"plain decoding's {want[at : at + 4]} from token {at}",
+                found=f"{got[at : at + 4]}",
+                repair=REPAIR,
+            )

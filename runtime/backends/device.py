@@ -23,6 +23,10 @@ class DeviceTensor(ABC):
         """The value as a host tensor: rank 0's, which for anything but a KV pool is every rank's."""
 
     @abstractmethod
+    def parts(self) -> list[Tensor]:
+        """The value on every rank, as host tensors; ranks differ in a KV pool alone."""
+
+    @abstractmethod
     def fill_(self, value: float) -> None:
         """Set every element on every rank."""
 

@@ -12,11 +12,16 @@ from typing import Any
 
 import pytest
 
-from runtime.bundle.open import open_bundle
+from aot.verify.scripted import check_scripted
+from runtime.backends import Backend, backend_for
+from runtime.bundle.errors import CompileError
+from runtime.bundle.open import Bundle, open_bundle
 from runtime.engine import Engine
 from runtime.generate import generate
 from runtime.request import Request
 from tests import smollm2_answer
+from runtime.weights import Weights
+from tests.aot.verify import doctors
 
 ROOT = Path(__file__).parents[2]
 
@@ -253,3 +258,28 @@ def test_the_shipped_draft_is_accepted(run: Run, smollm2_bundle: Path) -> None:
     assert len(counts) == 8
     drafts = sum(count["num_drafts"] for count in counts)
     assert sum(count["num_accepted_tokens"] for count in counts) / drafts > 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("target_verify_head", doctors.never_accepts),
+        ("target_verify_head", doctors.accepts_one_too_many),
+        ("target_verify_head", doctors.commits_the_draft),
+        ("target_layer.r2x4", doctors.forgets_row(3)),
+        ("target_layer.r2x4", doctors.forgets_row(1, 1)),
+    ],
+    ids=["never accepts", "one too many", "the draft's token", "a stale bonus row", "one request's stale row"],
+)
+def test_p1_compiled_graphs_that_are_wrong_fail_the_patterns(
+    kind: str, change: doctors.Change, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = open_bundle(tiny_bundle)
+    assert check_scripted(bundle).patterns == bundle.manifest.exactness.scripted_patterns
+
+    def wrong(bundle: Bundle, weights: Weights, device: str | None = None) -> Backend:
+        return doctors.doctor(kind, change)(backend_for(bundle, weights, device))
+
+    monkeypatch.setattr("runtime.graphs.backend_for", wrong)
+    with pytest.raises(CompileError, match="Verify pass"):
+        check_scripted(bundle)

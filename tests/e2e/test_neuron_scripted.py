@@ -15,9 +15,12 @@ import pytest
 from torch import Tensor
 
 from aot.verify.scripted import check_scripted, patterns
+from runtime.acceptance import Acceptance
 from runtime.bundle.manifest import Unit
 from runtime.bundle.open import Bundle, open_bundle
+from runtime.check import compare
 from runtime.engine import Engine
+from runtime.prompts import Prompt
 from runtime.request import Request
 from tests.aot.backends.neuron import stand_in as compilers
 from tests.e2e.neuron_path import Simulated, tokens
@@ -112,7 +115,21 @@ def test_every_accept_pattern_on_the_stand_in_runtime(
 ) -> None:
     """check_scripted compares each text with plain decoding, over KV that earlier patterns' runs cannot have left."""
     bundle, _ = opened_on(runtime, bundles(fused), tmp_path)
-    assert check_scripted(bundle) == len(patterns(K)) == bundle.manifest.exactness.scripted_patterns
+    assert check_scripted(bundle).patterns == len(patterns(K)) == bundle.manifest.exactness.scripted_patterns
+    assert runtime.errors == []
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_p1_check_judges_the_passes_of_the_stand_in_runtime(
+    fused: bool, bundles: Callable[[bool], Path], runtime: StandIn, tmp_path: Path
+) -> None:
+    bundle, _ = opened_on(runtime, bundles(fused), tmp_path)
+    requests = [Request(str(i), tokens(4 + i, i), 10, ignore_eos=True) for i in range(2)]
+    judges = Acceptance(bundle.manifest, requests)
+    prompts = [Prompt(f"prompt {i}", request.prompt_token_ids) for i, request in enumerate(requests)]
+    results, _ = compare(lambda speculation: Engine.load(bundle, speculation=speculation), prompts, requests, judges)
+    assert [(result.same, result.misses) for result in results] == [(True, {})] * 2
+    assert all(judges.scripted.num_accepted_tokens_per_pos)
     assert runtime.errors == []
 
 

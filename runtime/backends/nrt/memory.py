@@ -98,8 +98,14 @@ class NrtTensor(DeviceTensor):
         return self.devices.library
 
     def host(self) -> Tensor:
+        return self._read(0)
+
+    def parts(self) -> list[Tensor]:
+        return [self._read(rank) for rank in range(len(self.handles))]
+
+    def _read(self, rank: int) -> Tensor:
         made = torch.empty(self.shape, dtype=dtype_of(self.dtype))
-        self._library().read(self.handles[0], made.data_ptr(), self._size(), f"{self.name}, rank 0")
+        self._library().read(self.handles[rank], made.data_ptr(), self._size(), f"{self.name}, rank {rank}")
         return made
 
     def write(self, rank: int, value: Tensor) -> None:

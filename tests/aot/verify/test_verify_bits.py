@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,58 +10,9 @@ import torch
 from torch import Tensor
 
 from aot.verify.bits import BitsCheck, same
-from runtime.backends import Run
-from runtime.bundle.manifest import KVCache, Unit
-from runtime.pools import allocate_pools
 from runtime.schedule import KSchedule
+from tests.aot.verify.whole_numbers import Change, WholeNumbers
 from tests.runtime.loop.rig import Rig, Shape, make_rig
-
-# (hidden [R, Q, H], block table [R, B]) -> what a layer adds to hidden
-Change = Callable[[Tensor, Tensor], Tensor]
-
-
-class WholeNumbers:
-    """Units whose values are small whole numbers, so that float32 sums are exact in any order and any shape.
-
-    A layer writes its rows to the pools and adds the sum of what each row may see. `change` adds a fault.
-    """
-
-    def __init__(self, change: Change | None = None) -> None:
-        self._change = change
-
-    def pools(self, cache: KVCache, num_blocks: int) -> Mapping[str, Tensor]:
-        return allocate_pools(cache, num_blocks)
-
-    def open(self, unit: Unit, scope: str) -> Run:
-        if unit.name.startswith("target_embed"):
-            return self.embed
-        if unit.name.startswith("target_layer"):
-            return self.layer
-        return self.head
-
-    def embed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        tokens, positions = inputs
-        return [(tokens * 3 + positions).float()[:, None].repeat(1, 32), torch.zeros(len(tokens), 8)]
-
-    def layer(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        hidden, _, positions, slots, table, keys, values = inputs
-        requests, rows = table.shape[0], len(hidden) // table.shape[0]
-        for pool in (keys, values):
-            # Content that the check made is not whole
-            pool.copy_(pool.round())
-            pool.flatten(0, 1).index_copy_(0, slots.long(), hidden[:, :16].reshape(-1, 2, 8) % 7)
-        context = values[table.long()].flatten(1, 2).flatten(2)
-        seen = torch.arange(context.shape[1]) <= positions.view(requests, rows, 1)
-        mixed = (seen.float() @ context).repeat(1, 1, 2) % 11
-        out = hidden.view(requests, rows, 32) % 13 + mixed
-        if self._change:
-            out = out + self._change(out, table)
-        return [out.flatten(0, 1)]
-
-    def head(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        _, tokens, counts, *auxiliary = inputs
-        return [torch.zeros(len(counts), len(tokens) // len(counts)), torch.cat(auxiliary, dim=-1)]
-
 
 THREE_SIZES = Shape(num_seqs=(1, 2, 4))
 

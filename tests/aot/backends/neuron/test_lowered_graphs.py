@@ -15,6 +15,7 @@ from aot.backends.neuron import lowering
 from tests.aot.backends.neuron.lowered import OnSimulator, chains, lowered
 from tests.aot.ranked import odd_rig
 from tests.aot.toy_drafts import rig_of_variant
+from tests.aot.verify import doctors
 from tests.runtime.loop.rig import Shape, make_rig
 
 pytestmark = pytest.mark.neuron
@@ -96,6 +97,34 @@ def test_graphs_that_draw_tokens(name: str, ranks: int, tmp_path: Path) -> None:
     _, relative, tokens = OnSimulator(rig, tmp_path, [name], ranks).compare(name)
     assert tokens
     assert relative < 1e-3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        doctors.never_accepts,
+        doctors.accepts_one_too_few,
+        doctors.accepts_one_too_many,
+        doctors.accepts_padding,
+        doctors.commits_the_draft,
+        doctors.wrong_next_token,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_p1_a_lowered_graph_that_accepts_otherwise_is_seen(change: doctors.Change, tmp_path: Path) -> None:
+    name = "target_verify.r4.c64"
+    on_simulator = OnSimulator(make_rig(SMALL), tmp_path, [name])
+    on_simulator.sim = doctors.doctor("target_verify", change)(on_simulator.sim)  # type: ignore[assignment]
+    _, relative, tokens = on_simulator.compare(name)
+    assert not tokens
+    assert relative < 1e-4
+
+
+@pytest.mark.parametrize("name", ["target_verify.r4.c64", "draft_initial.r4.c64", "draft_recurrent.r4.c64"])
+def test_p1_a_lowered_graph_one_position_on_is_seen(name: str, tmp_path: Path) -> None:
+    on_simulator = OnSimulator(make_rig(SMALL), tmp_path, [name])
+    on_simulator.sim = doctors.doctor("", doctors.one_position_on)(on_simulator.sim)  # type: ignore[assignment]
+    assert on_simulator.compare(name)[1] > 1e-2
 
 
 def test_bfloat16_within_its_rounding(tmp_path: Path) -> None:
