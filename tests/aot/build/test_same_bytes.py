@@ -1,0 +1,56 @@
+"""Two cold builds of one configuration on one machine make one bundle, byte for byte (T3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+# The one file that tells of the build and not of the bundle
+APART = "build.json"
+
+
+def cold_build(folder: Path, jobs: int, **environment: str) -> dict[str, Any]:
+    """Build the tiny pair; checkout, output, cache and temporary files all lie in `folder`."""
+    for part in ("aot", "runtime", "configs"):
+        shutil.copytree(ROOT / part, folder / "checkout" / part, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tmp").mkdir()
+    places = {"EAGLE3_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": ""}
+    command = [sys.executable, "-m", "aot.cli", "--config", "configs/tiny.yaml", "--output", str(folder / "bundle")]
+    done = subprocess.run(
+        [*command, "--jobs", str(jobs), "--json"],
+        cwd=folder / "checkout",
+        env={**os.environ, **places, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
+def files(bundle: Path) -> dict[str, bytes]:
+    paths = [path for path in bundle.rglob("*") if path.is_file() and path.name != APART]
+    return {path.relative_to(bundle).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6000)
+def test_t3_two_cold_builds_make_the_same_bytes_and_one_id(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "another" / "folder"
+    one = cold_build(first, 1, PYTHONHASHSEED="1", OMP_NUM_THREADS="1")
+    other = cold_build(second, 2, PYTHONHASHSEED="2")
+    assert one["compiled"] == other["compiled"] > 0
+    assert one["bundle_id"] == other["bundle_id"]
+    here, there = files(first / "bundle"), files(second / "bundle")
+    assert sorted(here) == sorted(there)
+    assert [name for name in here if here[name] != there[name]] == []
