@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ APART = "build.json"
 
 
 def cold_build(folder: Path, jobs: int, **environment: str) -> dict[str, Any]:
-    """Build the tiny pair; checkout, output, cache and temporary files all lie in `folder`."""
+    """Build the tiny pair; checkout, output and cache lie in `folder`, temporary files in a folder of their own."""
     for part in ("aot", "runtime", "configs"):
         shutil.copytree(ROOT / part, folder / "checkout" / part, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "tmp").mkdir()
-    places = {"EAGLE3_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": ""}
+    # Short: the compile workers' server listens at a socket in it, whose path may have about a hundred characters
+    temporary = tempfile.mkdtemp()
+    places = {"EAGLE3_CACHE": str(folder / "cache"), "TMPDIR": temporary, "PYTHONPATH": ""}
     command = [sys.executable, "-m", "aot.cli", "--config", "configs/tiny.yaml", "--output", str(folder / "bundle")]
     done = subprocess.run(
         [*command, "--jobs", str(jobs), "--json"],
@@ -33,6 +35,7 @@ def cold_build(folder: Path, jobs: int, **environment: str) -> dict[str, Any]:
         check=False,
         timeout=3000,
     )
+    shutil.rmtree(temporary, ignore_errors=True)
     assert done.returncode == 0, done.stdout + done.stderr
     facts: dict[str, Any] = json.loads(done.stdout)
     return facts
