@@ -142,6 +142,9 @@ def run_build(
     request = request_digest(plan, prints, backend.describe())
     if (manifest := existing(output, request)) is not None:
         return BuildResult(output, manifest, 0, len(plan.units), time.monotonic() - started, unchanged=True)
+    for unit in plan.misses:
+        if unit.reason.startswith(DAMAGED):
+            reporter.say(damage_note(unit.spec.name, unit.reason.removeprefix(DAMAGED)))
     if frozen and plan.misses:
         raise CacheMissError(
             "The cache lacks compiled graphs and --frozen forbids compiling",
@@ -157,12 +160,11 @@ def run_build(
             repair="run the same command without --frozen once",
         )
     check_output(output)
-    for unit in plan.misses:
-        if unit.reason.startswith(DAMAGED):
-            reporter.say(damage_note(unit.spec.name, unit.reason.removeprefix(DAMAGED)))
     if plan.misses:
         cache.check_writable([unit.spec.name for unit in plan.misses])
     with turn(output, lambda: reporter.say(f"Waiting for another build of {output}")) as held:
+        if held.waited and (manifest := existing(output, request)) is not None:
+            return BuildResult(output, manifest, 0, len(plan.units), time.monotonic() - started, unchanged=True)
         staging = held.new_staging()
         try:
             arguments = (plan, backend, cache, output, staging, reporter, jobs, prints, request, started)

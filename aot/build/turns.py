@@ -25,10 +25,13 @@ _MAX_BYTES = 1 << 16
 
 
 class Turn:
-    """The right to replace what lies at `output`, held until the `turn` ends."""
+    """The right to replace what lies at `output`, held until the `turn` ends.
 
-    def __init__(self, output: Path, lock: int) -> None:
-        self.output, self._lock = output, lock
+    waited: another build held it first.
+    """
+
+    def __init__(self, output: Path, lock: int, waited: bool) -> None:
+        self.output, self._lock, self.waited = output, lock, waited
 
     def new_staging(self) -> Path:
         """A fresh folder beside the output, on its file system, with the permissions that the user's folders get."""
@@ -60,13 +63,13 @@ def turn(output: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[T
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     file = output.with_name(f".{output.name}.eagle3-turn")
-    lock = _locked(file, waiting)
+    lock, waited = _locked(file, waiting)
     try:
         for token in _tokens(lock):
             _remove_leftovers(output, token)
         os.truncate(lock, 0)
         os.lseek(lock, 0, os.SEEK_SET)
-        yield Turn(output, lock)
+        yield Turn(output, lock, waited)
     finally:
         # What could not be removed stays on the list for the next build
         if not any(os.path.lexists(_beside(output, kind, t)) for t in _tokens(lock) for kind in ("staging", "old")):
@@ -74,20 +77,23 @@ def turn(output: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[T
         os.close(lock)
 
 
-def _locked(file: Path, waiting: Callable[[], None]) -> int:
-    """A descriptor of `file`, made where it is missing, that holds its lock."""
+def _locked(file: Path, waiting: Callable[[], None]) -> tuple[int, bool]:
+    """A descriptor of `file`, made where it is missing, that holds its lock; and whether another one held it first."""
+    waited = False
     while True:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                waiting()
+                if not waited:
+                    waiting()
+                waited = True
                 fcntl.flock(lock, fcntl.LOCK_EX)
             # Who held it before removed the file when it was done: then this is the lock of nothing
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock), file.lstat()):
-                    return lock
+                    return lock, waited
         except BaseException:
             os.close(lock)
             raise
