@@ -105,6 +105,13 @@ class Cache:
         Raises:
             HostError: the cache cannot be written, and it lacks the units named `lacking`.
         """
+        if not _is_text(self.root):
+            raise HostError(
+                f"The build cache {self.root} cannot hold what the compiler writes",
+                expected="a path in UTF-8",
+                found="other bytes",
+                repair="set EAGLE3_CACHE to such a path",
+            )
         try:
             for folder in (self.root / "locks", self.root / "staging", self.root / self.kind, self.scratch):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -195,6 +202,14 @@ class Cache:
 def damage_note(name: str, damage: str) -> str:
     """What a user is told of a damaged entry."""
     return f"note: the build cache's entry of {name} is damaged, since {damage}; it is dropped and compiled anew"
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _drop(entry: Path) -> None:

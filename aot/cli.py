@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import sys
@@ -301,6 +302,9 @@ cli.add_command(finish)
 def main() -> None:
     """Console entry point: runs the command and turns errors into sentences and exit codes."""
     bound_spinning()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path that is no text in this encoding leaves as the bytes that it came as
+        sys.stdout.reconfigure(errors="surrogateescape")
     as_json = "--json" in sys.argv[1:]
     try:
         code = cli(standalone_mode=False)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from aot import cli
 from aot.backends.aoti.backend import AotiBackend
 from aot.backends.aoti.toolchain import Toolchain
 from aot.build import run
@@ -22,6 +25,7 @@ from aot.build.pool import Workers, compile_all
 from aot.build.store import WeightStore
 from aot.build.turns import turn
 from aot.cache import Cache, cache_root
+from aot.checkpoint.source import resolve
 from aot.config import load_config
 from aot.report import PlainReporter, QuietReporter
 from aot.seal import naming
@@ -144,6 +148,46 @@ def test_b14_a_cache_that_lacks_units_and_cannot_be_written_is_told_before_compi
     assert "EAGLE3_CACHE" in caught.value.repair
     assert compiled == []
     assert not (tmp_path / "out").exists()
+
+
+ODD = os.fsdecode(b"n\xffn")
+
+
+def test_b14_paths_that_are_no_utf8_are_paths(
+    planned: Callable[[Cache], Plan], compiled: list[str], tmp_path: Path, full: Cache
+) -> None:
+    """Output and logs wherever they lie; a cache too, as long as nothing is compiled into it."""
+    moved = Cache(full.root.rename(tmp_path / ODD))
+    result = run.run_build(planned(moved), BACKEND, moved, tmp_path / ODD / "out", QuietReporter())
+    assert result.compiled == 0
+    os.truncate(moved.entry(planned(moved).units[0].key) / "unit.so", 0)
+    with pytest.raises(HostError) as caught:
+        run.run_build(planned(moved), BACKEND, moved, tmp_path / "out", QuietReporter())
+    assert "EAGLE3_CACHE" in caught.value.repair
+    result = run.run_build(planned(full), BACKEND, full, tmp_path / ODD / "other", QuietReporter())
+    assert result.compiled == len(compiled) == len(planned(full).units)
+    assert (tmp_path / ODD / "other" / "manifest.json").is_file()
+
+
+def test_b14_a_models_file_whose_name_is_no_utf8_has_a_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    source = resolve(str(tmp_path), key="model", base=tmp_path)
+    before = source.fingerprint()
+    (tmp_path / f"{ODD}.safetensors").write_bytes(b"")
+    assert source.fingerprint() != before
+
+
+def test_b14_an_output_whose_name_is_no_utf8_is_printed_as_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any, tiny_config: Path
+) -> None:
+    output, manifest = tmp_path / ODD, SimpleNamespace(toolchain={}, state="ready")
+    done = SimpleNamespace(output=output, unchanged=True, seconds=0.0, neffs=(), manifest=manifest)
+    monkeypatch.setattr(run, "run_build", lambda *_, **__: done)
+    monkeypatch.setattr(sys, "argv", ["eagle3-build", "--config", str(tiny_config), "--output", str(output), "-q"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert capfdbinary.readouterr().out == os.fsencode(output) + b"\n"
 
 
 def test_b14_two_equal_builds_at_once_compile_each_unit_once(
