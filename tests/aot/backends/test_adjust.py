@@ -162,9 +162,11 @@ def test_variables_that_steer_the_compiler_do_not_reach_it() -> None:
     script = (
         "import aot.backends.aoti.preload\n"
         "import os\n"
-        "print(*sorted(f'{name}={os.environ[name]}' for name in os.environ if name.startswith(('TORCHIND', 'ATEN_'))))"
+        "steering = ('TORCHIND', 'ATEN_', 'AOT_', 'LD_RUN')\n"
+        "print(*sorted(f'{name}={os.environ[name]}' for name in os.environ if name.startswith(steering)))"
     )
     tricks = {"TORCHINDUCTOR_FREEZING": "1", "TORCHINDUCTOR_CACHE_DIR": "/x", "ATEN_CPU_CAPABILITY": "default"}
+    tricks |= {"AOT_INDUCTOR_DEBUG_COMPILE": "1", "AOT_INDUCTOR_ENABLE_LTO": "1", "LD_RUN_PATH": "/x"}
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT), **tricks},
