@@ -41,6 +41,7 @@ from aot.build.assemble import (
     publish,
     write_manifest,
 )
+from aot.build.machine import own_threads
 from aot.build.plan import Plan
 from aot.build.pool import compile_all, default_jobs
 from aot.build.result import UnitResult
@@ -303,7 +304,8 @@ def _stage(
 
         weights = None if target is None else (target, draft)
         return verify_lowered(staging, manifest, plan, backend, cache, weights, reporter.say)
-    return verify(staging, manifest, plan, held, reporter.say)
+    with own_threads():
+        return verify(staging, manifest, plan, held, reporter.say)
 
 
 def _make_neffs(
