@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from aot.commands.finish import finish
 from runtime.bundle.errors import Eagle3Error, HostError, UsageError, render
@@ -59,18 +62,35 @@ def cli(
 ) -> None:
     """Build an ahead-of-time compiled bundle for EAGLE3 speculative decoding."""
     if context.invoked_subcommand is not None:
-        if config is not None:
+        if given := _given(context):
+            takes = {param.name for param in cli.commands[context.invoked_subcommand].params}
+            taken = config is not None and list(given) == ["config"] and "config" in takes
+            shown = ", ".join(given.values())
             raise UsageError(
-                "--config stands before the subcommand",
-                repair=f"eagle3-build {context.invoked_subcommand} --config {config}",
+                f"{shown} {'stands' if len(given) == 1 else 'stand'} before the subcommand",
+                repair=f"eagle3-build {context.invoked_subcommand} --config {config}"
+                if taken
+                else f"leave {shown} out here; eagle3-build {context.invoked_subcommand} --help lists what it takes",
             )
         return
     if config is None:
         raise UsageError("There is nothing to build", expected="--config FILE.yaml", repair="see eagle3-build --help")
     if probe_aux:
+        if unused := _given(context).keys() - {"config", "overrides", "probe_aux", "as_json"}:
+            shown = ", ".join(option for name, option in _given(context).items() if name in unused)
+            raise UsageError(f"--probe-aux builds nothing and has no use for {shown}", repair=f"leave {shown} out")
         probe(config, overrides, as_json=as_json)
         return
     build(config, output, jobs, overrides, weights=not graphs_only, frozen=frozen, as_json=as_json, quiet=quiet)
+
+
+def _given(context: click.Context) -> dict[str, str]:
+    """The options on the command line: their names and how they are written."""
+    return {
+        param.name: param.opts[0]
+        for param in context.command.params
+        if param.name and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
 
 
 def build(
@@ -281,6 +301,9 @@ cli.add_command(finish)
 def main() -> None:
     """Console entry point: runs the command and turns errors into sentences and exit codes."""
     bound_spinning()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path that is no text in this encoding leaves as the bytes that it came as
+        sys.stdout.reconfigure(errors="surrogateescape")
     as_json = "--json" in sys.argv[1:]
     try:
         code = cli(standalone_mode=False)
@@ -298,7 +321,9 @@ def main() -> None:
     except BrokenPipeError:
         os._exit(141)
     except OSError as error:
-        what = f"{error.filename or 'A file'} cannot be read or written"
+        # A copy that finds no room names its source first
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename2
+        what = f"{os.fsdecode(full or error.filename or 'A file')} cannot be read or written"
         repair = "give --output, and EAGLE3_CACHE for the cache, a folder on a disk with room that you may write to"
         _fail(HostError(what, expected="success", found=error.strerror or str(error), repair=repair), as_json)
     except Exception as error:

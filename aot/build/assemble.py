@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import glob
-import hashlib
-import json
 import os
 import platform
-import secrets
+import re
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aot.build.turns import aside
 from aot.cache import Cache, sync_file, sync_folder
 from aot.exchange import exchange
+from aot.seal import Damaged, naming, read_object
 from runtime.bundle.errors import UsageError
 from runtime.bundle.manifest import (
     FORMAT_VERSION,
@@ -28,7 +28,7 @@ from runtime.bundle.manifest import (
     Unit,
     WeightRef,
 )
-from runtime.bundle.open import ROW_CONVENTION, sha256_file
+from runtime.bundle.open import MAX_MANIFEST_BYTES, ROW_CONVENTION, sha256_file
 from runtime.bundle.unlisted import BUILD_RECORD as BUILD_RECORD  # for the other steps of a build
 from runtime.bundle.unlisted import MANIFEST, UNLISTED
 
@@ -38,8 +38,16 @@ if TYPE_CHECKING:  # with it torch, which finishing a bundle elsewhere does not 
 
 
 def place_units(plan: Plan, backend: BuildBackend, cache: Cache, staging: Path) -> tuple[Unit, ...]:
-    """Copy every compiled unit into `staging/graphs` and describe it."""
-    return tuple(backend.place(unit.spec, unit.key, cache.entry(unit.key), staging) for unit in plan.units)
+    """Copy every compiled unit into `staging/graphs` and describe it.
+
+    Raises:
+        IntegrityError: an entry of the cache was changed since it was planned or compiled.
+    """
+    placed, taken = [], staging / ".taken"
+    for unit in plan.units:
+        placed.append(backend.place(unit.spec, unit.key, cache.take(unit.key, taken), staging))
+        shutil.rmtree(taken)
+    return tuple(placed)
 
 
 def draft_manifest(
@@ -146,14 +154,6 @@ def log_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.logs")
 
 
-def output_turn(output: Path) -> str:
-    """The name of the lock under which builds of one output take turns.
-
-    Two at once would each take the other's staged files for leftovers.
-    """
-    return "output-" + hashlib.sha256(str(output.resolve()).encode()).hexdigest()
-
-
 def check_output(output: Path) -> None:
     """Refuse an output that `publish` would replace and that is not ours to delete.
 
@@ -173,24 +173,56 @@ def check_output(output: Path) -> None:
             found=inside.name,
             repair=repair,
         )
+    if mount := _mount_in(output):
+        raise UsageError(
+            f"The folder {output} cannot be replaced by the new bundle",
+            expected="a folder of the file system around it",
+            found=f"a mount point at {mount}",
+            repair=f"give --output a folder inside the mounted one, for example {output / 'bundle'}",
+        )
+    if _of_another_user(output):
+        raise UsageError(
+            f"The folder {output} cannot be replaced by the new bundle",
+            expected="a folder that this user may rename",
+            found=f"one of another user in {output.parent}, where each may rename only what is theirs",
+            repair=repair,
+        )
+
+
+def _mount_in(output: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
+    """A mount point at or below `output`, "" for none. Bind mounts are ones that `os.path.ismount` does not see."""
+    if not output.is_dir():
+        return ""
+    real = os.path.realpath(output)
+    try:
+        lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        # Blanks and their like stand as \040
+        point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), (line.split(" ") + [""] * 5)[4])
+        if point == real or point.startswith(real.rstrip("/") + "/"):
+            return point
+    return real if os.path.ismount(real) else ""
+
+
+def _of_another_user(output: Path) -> bool:
+    """Whether the folder around `output` lets only the owner rename it, and that is somebody else."""
+    if not output.is_dir() or os.geteuid() == 0:
+        return False
+    around = output.absolute().parent.stat()
+    owners = (around.st_uid, output.stat().st_uid)
+    return bool(around.st_mode & stat.S_ISVTX) and os.geteuid() not in owners
 
 
 def _is_bundle(folder: Path) -> bool:
     """Whether the folder's manifest.json is a bundle's, of any format version, damaged or not."""
     try:
-        data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = read_object(folder / MANIFEST, MAX_MANIFEST_BYTES)
+    except Damaged:
         # Damaged beyond reading; what lies beside it still tells a bundle from anything else
         return (folder / MANIFEST).is_file() and (folder / "build.json").is_file() and (folder / "graphs").is_dir()
-    return isinstance(data, dict) and "format_version" in data and "bundle_id" in data
-
-
-def new_staging(output: Path) -> Path:
-    """A fresh folder beside `output`, on the same file system, with the permissions that the user's folders get."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    staging = output.with_name(f".{output.name}.staging-{os.getpid()}-{secrets.token_hex(4)}")
-    staging.mkdir()
-    return staging
+    return "format_version" in data and "bundle_id" in data
 
 
 def publish(staging: Path, output: Path) -> None:
@@ -200,13 +232,14 @@ def publish(staging: Path, output: Path) -> None:
     """
     for file in staging.rglob("*"):
         if file.is_file():
-            sync_file(file)
+            with naming(file):
+                sync_file(file)
     output.parent.mkdir(parents=True, exist_ok=True)
     if exchange(staging, output):
         sync_folder(output.parent)
         shutil.rmtree(staging, ignore_errors=True)  # the older one now
         return
-    old = output.with_name(f".{output.name}.old-{os.getpid()}")
+    old = aside(staging)
     if output.exists():
         output.rename(old)
     try:
@@ -217,17 +250,3 @@ def publish(staging: Path, output: Path) -> None:
         raise
     sync_folder(output.parent)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def remove_leftovers(output: Path) -> None:
-    """Delete the folders that a killed build of the same bundle left beside it.
-
-    A build killed between the two renames of `publish` left the older bundle aside: it comes back first.
-    """
-    name = glob.escape(output.name)
-    aside = sorted(output.parent.glob(f".{name}.old-*"))
-    if aside and not output.exists():
-        aside[-1].rename(output)
-    for pattern in (f".{name}.staging-*", f".{name}.old-*"):
-        for leftover in output.parent.glob(pattern):
-            shutil.rmtree(leftover, ignore_errors=True)

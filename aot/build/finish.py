@@ -23,13 +23,12 @@ from aot.build.assemble import (
     BUILD_RECORD,
     list_files,
     log_folder,
-    new_staging,
-    output_turn,
     publish,
-    remove_leftovers,
     write_manifest,
 )
-from aot.cache import Cache
+from aot.build.turns import turn
+from aot.cache import Cache, damage_note, key_of
+from aot.seal import Damaged, read_object
 from runtime.bundle.errors import ErrorGroup, IntegrityError, UsageError
 from runtime.bundle.manifest import GraphKind, Manifest, Unit
 from runtime.bundle.neff import read_neff
@@ -81,8 +80,7 @@ def finish_bundle(
             repair=f"give --bundle {bundle.resolve()}",
         )
     bundle = bundle.absolute()
-    with cache.locked(output_turn(bundle)):
-        remove_leftovers(bundle)
+    with turn(bundle, lambda: reporter.say(f"Waiting for another build of {bundle}")) as held:
         manifest = read_manifest(bundle)
         if manifest.requires.backend != BACKEND:
             raise UsageError(
@@ -95,7 +93,7 @@ def finish_bundle(
             raise ErrorGroup(f"The bundle {bundle.name} is damaged", problems)
         if not lacking(manifest, compiler):
             return Finished(manifest, ())
-        staging = new_staging(bundle)
+        staging = held.new_staging()
         try:
             _link(bundle, manifest, staging)
             finished = compile_staged(
@@ -133,6 +131,13 @@ def compile_staged(
     units = lacking(manifest, compiler)
     extras = {unit.name: _extra(staging, unit) for unit in units}
     work = [_job(staging, manifest, unit, kinds[unit.name], compiler, extras[unit.name]) for unit in units]
+    neffs = neff_cache(cache)
+    damages = {job.name: neffs.damage(key_of(job.factors(compiler))) for job in work}
+    for name, damage in damages.items():
+        if damage:
+            reporter.say(damage_note(name, damage))
+    if lacks := [name for name, damage in damages.items() if damage != ""]:
+        neffs.check_writable(lacks)
     reporter.compiling(len(work))
     try:
         results = compile_neffs(
@@ -149,8 +154,11 @@ def compile_staged(
         reporter.compiled()
     if problems := [result.problem for result in results if result.problem is not None]:
         raise ErrorGroup(f"{len(problems)} of {len(work)} graphs failed; the others are in the cache", problems)
-    entries = {result.name: neff_cache(cache).entry(result.key) for result in results}
-    placed = {unit.name: _place(staging, unit, entries[unit.name], compiler, extras[unit.name]) for unit in units}
+    keys, placed, taken = {result.name: result.key for result in results}, {}, staging / ".taken"
+    for unit in units:
+        entry = neffs.take(keys[unit.name], taken)
+        placed[unit.name] = _place(staging, unit, entry, compiler, extras[unit.name])
+        shutil.rmtree(taken)
     toolchain = {**manifest.toolchain, "neuronx-cc": compiler.version}
     toolchain.pop("stand_in", None)
     made = tuple(placed.get(unit.name, unit) for unit in manifest.units)
@@ -219,7 +227,7 @@ def _place(staging: Path, unit: Unit, entry: Path, compiler: Compiler, extra: tu
     neff = staging / path
     # What is there may be a hard link to the file of the bundle that is being finished
     neff.unlink(missing_ok=True)
-    shutil.copyfile(entry / OUTPUT, neff)
+    (entry / OUTPUT).rename(neff)
     made = json.loads((entry / RECORD).read_text(encoding="utf-8"))
     record = command_record(made["flags"], made["compiler"], made["attempts"], extra)
     _replace(staging / _beside(unit, RECORD), json.dumps(record, indent=1) + "\n")
@@ -253,10 +261,8 @@ def add_to_record(staging: Path, results: tuple[NeffResult, ...]) -> None:
     """Say in build.json, outside the bundle's id, how long each graph took here."""
     file = staging / BUILD_RECORD
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        record = {}
-    if not isinstance(record, dict):
+        record = read_object(file)
+    except Damaged:
         record = {}
     record["neffs"] = [
         {"name": r.name, "key": r.key, "seconds": round(r.seconds, 2), "attempts": r.attempts, "cached": r.cached}

@@ -1,8 +1,10 @@
-"""How many workers this machine, or the container we are in, has room for."""
+"""How many workers and threads this machine, or the container we are in, has room for."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -15,6 +17,22 @@ def cores(cgroup: Path = CGROUP) -> int:
     if quota.isdigit() and period.isdigit() and int(period):
         count = min(count, int(quota) // int(period))
     return max(1, count)
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Compute with as many threads as there are cores for us, whatever the environment says.
+
+    A sum over several threads' parts rounds otherwise than one thread's, and what a build measures is in its manifest.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def free_memory(cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> int:

@@ -37,21 +37,24 @@ from aot.build.assemble import (
     fingerprints,
     list_files,
     log_folder,
-    new_staging,
-    output_turn,
     place_units,
     publish,
-    remove_leftovers,
     write_manifest,
 )
+from aot.build.machine import own_threads
 from aot.build.plan import Plan
 from aot.build.pool import compile_all, default_jobs
 from aot.build.result import UnitResult
-from aot.cache import Cache
+from aot.build.turns import turn
+from aot.cache import DAMAGED, Cache, damage_note
 from aot.config import resolved
+from aot.seal import Damaged, naming, read_object
 from runtime.bundle.errors import CacheMissError, CompileError, Eagle3Error, ErrorGroup
 from runtime.bundle.manifest import Manifest
 from runtime.bundle.open import file_problems, read_manifest
+
+# Hundreds of times the size of a real one
+MAX_RECORD_BYTES = 64 << 20
 
 
 class Reporter(Protocol):
@@ -108,9 +111,9 @@ def request_digest(plan: Plan, prints: tuple[str, str], toolchain: Mapping[str, 
 def existing(output: Path, request: str) -> Manifest | None:
     """The manifest of the bundle at `output` if it was built from the same request and is whole."""
     try:
-        record = json.loads((output / BUILD_RECORD).read_text(encoding="utf-8"))
+        record = read_object(output / BUILD_RECORD, MAX_RECORD_BYTES)
         manifest = read_manifest(output)
-    except (OSError, ValueError, Eagle3Error):
+    except (Damaged, OSError, Eagle3Error):
         return None
     whole = record.get("request") == request and not file_problems(output, manifest)
     return manifest if whole else None
@@ -140,6 +143,9 @@ def run_build(
     request = request_digest(plan, prints, backend.describe())
     if (manifest := existing(output, request)) is not None:
         return BuildResult(output, manifest, 0, len(plan.units), time.monotonic() - started, unchanged=True)
+    for unit in plan.misses:
+        if unit.reason.startswith(DAMAGED):
+            reporter.say(damage_note(unit.spec.name, unit.reason.removeprefix(DAMAGED)))
     if frozen and plan.misses:
         raise CacheMissError(
             "The cache lacks compiled graphs and --frozen forbids compiling",
@@ -155,8 +161,17 @@ def run_build(
             repair="run the same command without --frozen once",
         )
     check_output(output)
-    with cache.locked(output_turn(output)):
-        results, neffs, manifest = _build(plan, backend, cache, output, reporter, jobs, prints, request, started)
+    if plan.misses:
+        cache.check_writable([unit.spec.name for unit in plan.misses])
+    with turn(output, lambda: reporter.say(f"Waiting for another build of {output}")) as held:
+        if held.waited and (manifest := existing(output, request)) is not None:
+            return BuildResult(output, manifest, 0, len(plan.units), time.monotonic() - started, unchanged=True)
+        staging = held.new_staging()
+        try:
+            arguments = (plan, backend, cache, output, staging, reporter, jobs, prints, request, started)
+            results, neffs, manifest = _build(*arguments)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
     fresh = sum(not result.cached for result in results)
     seconds = time.monotonic() - started
     return BuildResult(output, manifest, fresh, len(plan.units) - fresh, seconds, unchanged=False, neffs=neffs)
@@ -167,6 +182,7 @@ def _build(
     backend: BuildBackend,
     cache: Cache,
     output: Path,
+    staging: Path,
     reporter: Reporter,
     jobs: int | None,
     prints: tuple[str, str],
@@ -176,13 +192,11 @@ def _build(
     """Steps 2 to 5."""
     from aot.build.finish import add_to_record
 
-    remove_leftovers(output)
-    staging = new_staging(output)
-    try:
-        with ThreadPoolExecutor(max_workers=1) as loader:
-            weights = loader.submit(_load, plan)
-            results = _compile(plan, backend, cache, output, reporter, jobs)
-            target, draft = weights.result()
+    with ThreadPoolExecutor(max_workers=1) as loader:
+        weights = loader.submit(_load, plan)
+        results = _compile(plan, backend, cache, output, reporter, jobs)
+        target, draft = weights.result()
+    with naming(staging):
         manifest = _stage(plan, backend, cache, staging, target, draft, prints, reporter)
         neffs: tuple[NeffResult, ...] = ()
         if isinstance(backend, NeuronBackend) and backend.compiler is not None:
@@ -191,9 +205,7 @@ def _build(
         (staging / BUILD_RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
         if neffs:
             add_to_record(staging, neffs)
-        publish(staging, output)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    publish(staging, output)
     return results, neffs, manifest
 
 
@@ -292,7 +304,8 @@ def _stage(
 
         weights = None if target is None else (target, draft)
         return verify_lowered(staging, manifest, plan, backend, cache, weights, reporter.say)
-    return verify(staging, manifest, plan, held, reporter.say)
+    with own_threads():
+        return verify(staging, manifest, plan, held, reporter.say)
 
 
 def _make_neffs(

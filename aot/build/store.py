@@ -18,6 +18,7 @@ from torch import Tensor
 from aot.backends.aoti.packing import PLAIN
 from aot.backends.protocol import BuildBackend
 from aot.build.scopes import Scope
+from aot.seal import naming
 from runtime.bundle.manifest import Call, Unit, WeightRef
 
 ALIGNMENT = 64
@@ -66,7 +67,8 @@ class WeightStore:
     def _write(self, scope: str, tensors: Mapping[str, Tensor]) -> str:
         data = aligned(save(dict(tensors)))
         name = f"{scope}-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
-        (self._folder / name).write_bytes(data)
+        with naming(self._folder / name):
+            (self._folder / name).write_bytes(data)
         return f"{self._folder.name}/{name}"
 
 

@@ -105,8 +105,9 @@ def check_reduced(plan: Plan, backend: NeuronBackend, cache: Cache) -> dict[str,
         root = Path(temporary)
         units = {}
         for planned in plan.units:
-            spec, entry = planned.spec, cache.entry(planned.key)
+            spec = planned.spec
             if isinstance(spec, ChainSpec) and spec.check is not None:
+                entry = cache.take(planned.key, root / "entries" / spec.name)
                 artifact = f"{spec.name}.hlo"
                 shutil.copyfile(entry / CHECK, root / artifact)
                 units[spec.name] = backend.unit(spec.check, planned.key, artifact, entry, "check")

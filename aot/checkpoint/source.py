@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ class ModelSource:
         for path in self.files():
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            total.update(f"{path.name}\0{digest}\n".encode())
+            total.update(os.fsencode(path.name) + f"\0{digest}\n".encode())
         return total.hexdigest()
 
 

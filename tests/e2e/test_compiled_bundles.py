@@ -19,8 +19,8 @@ from runtime.bundle.open import Bundle, open_bundle
 from runtime.engine import Engine
 from runtime.generate import generate
 from runtime.request import Request
-from tests import smollm2_answer
 from runtime.weights import Weights
+from tests import smollm2_answer
 from tests.aot.verify import doctors
 
 ROOT = Path(__file__).parents[2]

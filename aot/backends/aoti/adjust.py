@@ -10,6 +10,7 @@ import itertools
 import os
 import shlex
 import shutil
+import sys
 import threading
 from collections.abc import Collection
 from contextlib import suppress
@@ -33,6 +34,7 @@ def adjust_inductor(*, features: Collection[str], kernel: str = "") -> None:
     write_whole_files()
     keep_headers_in_the_cache()
     hide_build_paths()
+    compile_to_the_same_bytes()
     need_no_openssl()
     need_no_semaphore()
     wide_gemm.lower_mm_f32()
@@ -132,6 +134,32 @@ def hide_build_paths() -> None:
     folders = (Path(torch.__file__).parents[1], Path(cache_dir()), Path(cache_dir()).resolve())
     maps = [shlex.quote(f"fmacro-prefix-map={folder}/=") for folder in dict.fromkeys(folders)]
     builder._get_os_related_cpp_cflags = lambda compiler: [*flags(compiler), *maps]
+
+
+def compile_to_the_same_bytes() -> None:
+    """Let one program become the same bytes in every folder, so that two cold builds make one bundle.
+
+    Inductor names a source by a digest over the compiler's command, folders included, and `__FILE__` carries that name
+    into the code. The linker's build id is a digest over the whole library as it is before symbols are dropped.
+    """
+    from torch._inductor.cpp_builder import CppBuilder
+
+    if sys.platform != "linux":  # other linkers have other options
+        return
+    builder: Any = CppBuilder
+    build = builder.build
+
+    def build_the_same(self: Any) -> None:
+        if self._do_link:
+            self._ldflags_args += "-Wl,--build-id=none -Wl,--strip-all "
+        elif not self._precompiling and not self._preprocessing:
+            for source in shlex.split(self._sources_args):
+                # "cabc123.wrapper.cpp" as "wrapper.cpp"; of several maps that fit, the last one holds
+                plain = f"{source}={Path(source).name.partition('.')[2]}"
+                self._cflags_args += f"-fmacro-prefix-map={shlex.quote(plain)} "
+        build(self)
+
+    builder.build = build_the_same
 
 
 def need_no_openssl() -> None:

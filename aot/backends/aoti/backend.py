@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -12,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import aot.backends.aoti
-import aot.models
 from aot.backends.aoti.toolchain import Toolchain, detect
 from aot.backends.aoti.worker import options
+from aot.backends.sources import program_digest
 from aot.graphs.units import UnitSpec
 from runtime.bundle.manifest import Constant, Graph, Requires, Unit
 from runtime.bundle.record import from_json, to_json
@@ -30,6 +27,8 @@ if TYPE_CHECKING:
 # Seconds that one unit took on one core of the machines in README's table; an estimate, said to be one.
 SECONDS_PER_UNIT = {"library": 10, "packed": 17}
 PINNED_TORCH = "2.13.0"
+# The modules at which a compile worker's process starts
+ENTRIES = ("aot.backends.aoti.preload", "aot.backends.aoti.worker")
 
 
 @dataclass(frozen=True)
@@ -48,24 +47,22 @@ class AotiBackend:
 
     @cached_property
     def program(self) -> str:
-        """Digest of the code that decides a unit's program: the models and the compile worker, without paths."""
-        digest = hashlib.sha256()
-        for package in (aot.models, aot.backends.aoti):
-            folder = Path(package.__path__[0])
-            for file in sorted(folder.glob("*.py")):
-                digest.update(f"{file.name}\0{code_of(file.read_text(encoding='utf-8'))}\0".encode())
-        return digest.hexdigest()
+        """Digest of the code that decides a unit's program: all that the compile worker imports, without paths."""
+        return program_digest(ENTRIES)
 
     def factors(self, unit: UnitSpec) -> Mapping[str, str]:
         """Everything that decides the compiled unit, by name. No weights, paths, home folders or environment."""
-        flags = options(self.toolchain.gemm, self.toolchain.march, "")
+        chosen, tools = self.toolchain, self.toolchain.tools
+        flags = options(chosen.gemm, chosen.march, "")
         return {
             "unit": json.dumps(to_json(unit), sort_keys=True),
             "program": self.program,
-            "flags": json.dumps(flags, sort_keys=True),
-            "torch": self.toolchain.torch,
-            "compiler": self.toolchain.compiler_version,
-            "target": " ".join((self.toolchain.march, *self.toolchain.features)),
+            "flags": json.dumps({**flags, "kernel": chosen.kernel}, sort_keys=True),
+            "torch": chosen.torch,
+            "compiler": "; ".join((chosen.compiler_version, tools) if tools else (chosen.compiler_version,)),
+            "target": " ".join((chosen.march, *chosen.features)),
+            "threads": str(chosen.threads),
+            "caches": " ".join(map(str, chosen.caches)) if chosen.gemm == "packed" else "",
         }
 
     def describe(self) -> Mapping[str, str]:
@@ -127,6 +124,7 @@ class AotiBackend:
             "features": list(self.toolchain.features),
             "compiler": self.toolchain.compiler,
             "kernel": self.toolchain.kernel,
+            "threads": self.toolchain.threads,
         }
 
     def compile(self, spec: UnitSpec, out: Path, workers: Workers, scratch: Path) -> int:
@@ -158,12 +156,3 @@ class AotiBackend:
         temporary = scratch / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         return {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "TMPDIR": str(temporary)}
-
-
-def code_of(source: str) -> str:
-    """The syntax tree of Python source as text, without comments, layout and docstrings: what can change a result."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)

@@ -6,7 +6,9 @@ Importing torch and Inductor takes seconds, about a third of a small unit's comp
 import os
 
 # A variable that steers the compiler would change the code and not its cache key.
-for _name in [name for name in os.environ if name.startswith("TORCHINDUCTOR_") or name == "ATEN_CPU_CAPABILITY"]:
+_PREFIXES = ("TORCHINDUCTOR_", "AOT_INDUCTOR_", "AOTINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "INDUCTOR_")
+_NAMES = ("ATEN_CPU_CAPABILITY", "DUMP_AOTI_MINIFIER", "LD_RUN_PATH")
+for _name in [name for name in os.environ if name.startswith(_PREFIXES) or name in _NAMES]:
     del os.environ[_name]
 
 # Read when Inductor loads. No pool of compile threads: it would not survive the fork, and one unit is one process.

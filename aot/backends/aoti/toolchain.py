@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
+from aot.build.machine import cores
 from runtime.bundle.errors import HostError
 from runtime.bundle.host import cpu_features, torch_release
 
@@ -23,6 +26,8 @@ LEVELS = {
     "avx512_bf16": ("x86-64-v4", (*_V3, *_V4, "avx512_vnni", "avx512_bf16")),
     "amx": ("x86-64-v4", _V3 + _V4 + _AMX),
 }
+# Variables by which GCC finds headers, libraries and its own parts.
+_STEERING = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,10 @@ class Toolchain:
         gemm: "packed" (weights frozen into the layout of Inductor's GEMM template) or "library" (plain weights,
             ATen's oneDNN).
         torch: release of torch.
+        threads: how many parts the work of loops and packed products is cut into; any number of threads can run them.
+        caches: bytes of one core's data cache and of its second cache, which size packed products' blocks; 0 where
+            the system does not tell.
+        tools: versions of assembler and linker, and digests of the variables that steer them.
     """
 
     compiler: str
@@ -45,6 +54,9 @@ class Toolchain:
     features: tuple[str, ...]
     gemm: str
     torch: str
+    threads: int = 1
+    caches: tuple[int, int] = (0, 0)
+    tools: str = ""
 
     @property
     def amx(self) -> bool:
@@ -95,7 +107,9 @@ def detect(gemm: str = "auto", dtype: str = "bfloat16", level: str = "auto") -> 
     march, features = _instruction_set(cpu_features()) if level == "auto" else _of_level(level, cpu_features())
     if gemm == "auto":
         gemm = "packed" if features and dtype == "bfloat16" else "library"
-    return Toolchain(compiler, _version(compiler), march, features, gemm, torch_release())
+    return Toolchain(
+        compiler, _version(compiler), march, features, gemm, torch_release(), cores(), _caches(), _tools(compiler)
+    )
 
 
 def _instruction_set(flags: frozenset[str]) -> tuple[str, tuple[str, ...]]:
@@ -129,5 +143,39 @@ def _of_level(level: str, flags: frozenset[str]) -> tuple[str, tuple[str, ...]]:
 
 @functools.cache
 def _version(compiler: str) -> str:
-    run = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    return run.stdout.partition("\n")[0].strip() or "unknown"
+    return _first_line(compiler, "--version") or "unknown"
+
+
+@functools.cache
+def _tools(compiler: str) -> str:
+    """What else makes code of a compiler's output."""
+    said = [_first_line(_first_line(compiler, f"-print-prog-name={tool}"), "--version") for tool in ("as", "ld")]
+    for name in _STEERING:
+        if value := os.environ.get(name):
+            said.append(f"{name} {hashlib.sha256(os.fsencode(value)).hexdigest()[:16]}")
+    return "; ".join(said)
+
+
+def _first_line(*command: str) -> str:
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return ""
+    return run.stdout.partition("\n")[0].strip()
+
+
+def _caches(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[int, int]:
+    """Bytes of the first core's data cache and second cache."""
+    found = {}
+    for folder in cpu.glob("index*"):
+        level, kind, size = (_text(folder / name) for name in ("level", "type", "size"))
+        if kind != "Instruction" and size[:-1].isdigit():
+            found[level] = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+    return found.get("1", 0), found.get("2", 0)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -12,7 +12,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 
-def options(gemm: str, march: str, compiler: str) -> dict[str, Any]:
+def options(gemm: str, march: str, compiler: str, threads: int = 1) -> dict[str, Any]:
     """Inductor's configuration for a unit."""
     common: dict[str, Any] = {
         # Weights stay outside: bound by name when the bundle is loaded, shared by every graph
@@ -32,6 +31,10 @@ def options(gemm: str, march: str, compiler: str) -> dict[str, Any]:
         "emulate_precision_casts": True,
         # No thread count in the code: a bundle built on 64 cores runs well on 2
         "cpp.dynamic_threads": True,
+        # How loops and packed products are cut does depend on it: said here, and not found in the environment
+        "cpp.threads": threads,
+        # Debug sections would be dropped again
+        "aot_inductor.enable_line_tables": False,
         "cpp.march": march or None,
         # Registers as the level has them, also where the building CPU has wider ones
         "cpp.simdlen": 256 if march == "x86-64-v3" else None,
@@ -94,7 +97,7 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
             package = aoti_compile_and_package(
                 program,
                 package_path=str(Path(work) / "unit.pt2"),
-                inductor_configs=options(job["gemm"], job["march"], job["compiler"]),
+                inductor_configs=options(job["gemm"], job["march"], job["compiler"], job["threads"]),
             )
             unpacked = Path(work) / "unpacked"
             with zipfile.ZipFile(package) as archive:
@@ -102,8 +105,6 @@ def compile_unit(job: dict[str, Any], out: str) -> None:
             constants = read_constants(unpacked, dict(unit.named_parameters()))
             library = Path(out) / "unit.so"
             shutil.move(next(unpacked.rglob("*.so")), library)
-    if strip := shutil.which("strip"):
-        subprocess.run([strip, "--strip-unneeded", str(library)], check=True)
     names = module_names(library)
     taken = [{"name": names[name], **constant} for name, constant in constants.items() if name in names]
     record = {"constants": sorted(taken, key=lambda constant: str(constant["name"]))}

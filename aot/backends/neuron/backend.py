@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import aot
-from aot.backends.aoti.backend import code_of
 from aot.backends.neuron.chain import RANK, ChainSpec, chain
 from aot.backends.neuron.compiler import Compiler, missing, placeholders
 from aot.backends.neuron.environment import LoweringPython, worker_environment
@@ -21,6 +18,7 @@ from aot.backends.neuron.flags import arguments
 from aot.backends.neuron.hlo.lint import findings
 from aot.backends.neuron.hlo.passes import Lowered, canonical, noted_from_json
 from aot.backends.neuron.neff import RECORD, NeffJob, command_record, neff_cache
+from aot.backends.sources import program_digest
 from aot.cache import Cache, key_of
 from runtime.bundle.errors import CompileError, Eagle3Error, ErrorGroup
 from runtime.bundle.interface import Parameter, Result
@@ -39,15 +37,10 @@ BACKEND = "neuron"
 HLO, CHECK, RECORDED = "graph.hlo", "check.hlo", "unit.json"
 # A weight of which every rank has a part of its own; the parts are stored as shard.0, shard.1, ...
 SHARD = "shard"
-# The sources, beside the models', that decide a unit's HLO
-DECIDING = (
-    "graphs/modules.py",
-    "backends/neuron/chain.py",
-    "backends/neuron/lowering.py",
-    "backends/neuron/hlo/module.py",
-    "backends/neuron/hlo/passes.py",
-    "backends/neuron/hlo/proto.py",
-)
+# The modules at which a lowering worker's process starts, and that bring into our form what it wrote
+ENTRIES = ("aot.backends.neuron.worker", "aot.backends.neuron.hlo.passes")
+# What says which weights are sharded
+ALONE = ("aot.backends.neuron.backend", "aot.build.sharding")
 
 
 @dataclass(frozen=True)
@@ -68,12 +61,7 @@ class NeuronBackend:
     @cached_property
     def program(self) -> str:
         """Digest of the code that decides a unit's HLO, without paths, comments and docstrings."""
-        digest = hashlib.sha256()
-        root = Path(aot.__path__[0])
-        deciding = [root / name for name in DECIDING]
-        for file in (*deciding, *sorted((root / "models").glob("*.py"))):
-            digest.update(f"{file.name}\0{code_of(file.read_text(encoding='utf-8'))}\0".encode())
-        return digest.hexdigest()
+        return program_digest(ENTRIES, alone=ALONE)
 
     def units(self, sizes: Geometry, table: GraphTable) -> tuple[ChainSpec, ...]:
         """Every graph as one unit, with the same graph over few layers beside it for the check on the CPU."""

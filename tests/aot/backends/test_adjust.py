@@ -81,6 +81,32 @@ def test_compiled_code_names_sources_without_the_build_machines_folders(tmp_path
     assert f"-fmacro-prefix-map={Path(torch.__file__).parents[1]}/=" in words
 
 
+# One source under two names, compiled and linked as Inductor does it
+ONE_PROGRAM = """
+from pathlib import Path
+from torch._inductor.cpp_builder import CppBuilder, CppOptions
+
+made = []
+for folder, name in (({first!r}, "cabc"), ({second!r}, "cxyzcxyz")):
+    folder = Path(folder)
+    folder.mkdir()
+    source = folder / f"{{name}}.wrapper.cpp"
+    source.write_text('extern "C" const char* where() {{ return __FILE__; }} static const char* at = where();')
+    unit = CppBuilder(name=str(folder / name), sources=str(source), BuildOption=CppOptions(compile_only=True))
+    unit.build()
+    library = CppBuilder(name=str(folder / name), sources=unit.get_target_file_path(), BuildOption=CppOptions())
+    library.build()
+    made.append(Path(library.get_target_file_path()).read_bytes())
+print(made[0] == made[1], b"wrapper.cpp" in made[0], str(folder).encode() in made[1], name.encode() in made[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the linker's options are GNU's")
+def test_t3_one_program_is_the_same_bytes_whatever_its_folder_and_its_name(tmp_path: Path) -> None:
+    script = ONE_PROGRAM.format(first=str(tmp_path / "one"), second=str(tmp_path / "the_other_one"))
+    assert in_a_worker(script, tmp_path / "scratch").split() == ["True", "True", "False", "False"]
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_headers_are_precompiled_where_openssl_is(tmp_path: Path, there: bool) -> None:
     folder = tmp_path / "bin"
@@ -136,9 +162,11 @@ def test_variables_that_steer_the_compiler_do_not_reach_it() -> None:
     script = (
         "import aot.backends.aoti.preload\n"
         "import os\n"
-        "print(*sorted(f'{name}={os.environ[name]}' for name in os.environ if name.startswith(('TORCHIND', 'ATEN_'))))"
+        "steering = ('TORCHIND', 'ATEN_', 'AOT_', 'LD_RUN')\n"
+        "print(*sorted(f'{name}={os.environ[name]}' for name in os.environ if name.startswith(steering)))"
     )
     tricks = {"TORCHINDUCTOR_FREEZING": "1", "TORCHINDUCTOR_CACHE_DIR": "/x", "ATEN_CPU_CAPABILITY": "default"}
+    tricks |= {"AOT_INDUCTOR_DEBUG_COMPILE": "1", "AOT_INDUCTOR_ENABLE_LTO": "1", "LD_RUN_PATH": "/x"}
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT), **tricks},

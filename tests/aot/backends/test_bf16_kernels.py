@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from aot.backends.aoti import bf16_bmm, bf16_gemm, widening_kernel
-from aot.backends.aoti.backend import code_of
 from aot.backends.aoti.packing import apply
 from aot.backends.aoti.toolchain import find_compiler
+from aot.backends.sources import code_of
 from runtime.bundle.host import cpu_features
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the kernels are for x86-64")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +152,65 @@ def test_the_worker_answers_for_the_level_and_not_for_the_host() -> None:
         command = [sys.executable, "-c", script, features]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == answer
+
+
+@pytest.mark.parametrize(
+    ("gemm", "changes", "factor"),
+    [
+        ("library", {"threads": 3}, "threads"),
+        ("packed", {"threads": 3}, "threads"),
+        ("packed", {"caches": (1, 2)}, "caches"),
+        ("library", {"caches": (1, 2)}, None),  # sizes no block there
+        ("library", {"tools": "GNU ld 3"}, "compiler"),
+        ("library", {"compiler": "/elsewhere/g++"}, None),
+    ],
+)
+def test_p3_what_else_of_a_machine_decides_a_units_bytes_is_in_its_key(
+    gemm: str, changes: dict[str, Any], factor: str | None
+) -> None:
+    unit = UnitSpec("unit", "target_layer", "bfloat16", {}, (), ())
+    chosen = Toolchain("/usr/bin/g++", "g++ 12", "x86-64-v4", (), gemm, "2.13.0", 2, (49152, 2097152), "GNU ld 2.40")
+    before = AotiBackend(chosen).factors(unit)
+    after = AotiBackend(dataclasses.replace(chosen, **changes)).factors(unit)
+    assert [name for name in before if before[name] != after[name]] == ([factor] if factor else [])
+
+
+def test_p3_a_job_says_nothing_that_the_key_does_not_but_where_the_compiler_lies() -> None:
+    unit = UnitSpec("unit", "target_layer", "bfloat16", {}, (), ())
+    chosen = AotiBackend(Toolchain("/usr/bin/g++", "g++ 12", "x86-64-v4", ("avx512_bf16",), "packed", "2.13.0", 7))
+    factors = chosen.factors(unit)
+    told = {**json.loads(factors["flags"]), "unit": json.loads(factors["unit"]), "march": factors["target"].split()[0]}
+    told["features"] = factors["target"].split()[1:]
+    told |= {"threads": int(factors["threads"]), "gemm": "packed" if told["freezing"] else "library"}
+    job = chosen.job(unit)
+    assert job.pop("compiler") == "/usr/bin/g++"
+    assert job == {name: told[name] for name in job}
+
+
+def test_the_caches_of_a_core_are_read_where_the_system_tells(tmp_path: Path) -> None:
+    kinds = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"), ("3", "Unified", "odd")]
+    for number, parts in enumerate(kinds):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        for name, text in zip(("level", "type", "size"), parts, strict=True):
+            (folder / name).write_text(f"{text}\n")
+    assert toolchain._caches(tmp_path) == (48 << 10, 2 << 20)
+    assert toolchain._caches(tmp_path / "nowhere") == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["CPATH", "LIBRARY_PATH", "GCC_EXEC_PREFIX"])
+def test_p3_variables_that_steer_the_compiler_are_in_the_key_and_name_no_folder(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    tools = toolchain._tools.__wrapped__
+    monkeypatch.delenv(name, raising=False)
+    without = tools("/nowhere/g++")
+    found = set()
+    for folder in ("/home/me/include", "/opt/include"):
+        monkeypatch.setenv(name, folder)
+        found.add(tools("/nowhere/g++"))
+        assert folder not in tools("/nowhere/g++")
+    assert len({without, *found}) == 3
 
 
 def test_a_level_without_wide_registers_is_compiled_without_them() -> None:

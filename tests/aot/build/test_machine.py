@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from aot.build.machine import cores, free_memory
+from aot.build.machine import cores, free_memory, own_threads
 
 GIB = 1 << 30
 
@@ -42,3 +43,15 @@ def test_cores_are_bounded_by_the_quota(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2})
     assert cores(cgroup(tmp_path, cpu_max=quota)) == count
+
+
+def test_t3_a_build_measures_with_its_own_number_of_threads() -> None:
+    """A manifest holds what was measured, and sums over other numbers of threads round otherwise."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(cores() + 1)
+        with own_threads():
+            assert torch.get_num_threads() == cores()
+        assert torch.get_num_threads() == cores() + 1
+    finally:
+        torch.set_num_threads(before)

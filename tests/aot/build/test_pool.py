@@ -105,7 +105,7 @@ def test_a_unit_keeps_its_log_and_nothing_else_of_the_compile(scripted: Scripted
     scripted()
     (result,) = compile_all(UNITS[:1], BACKEND, cache, tmp_path / "logs", 1)
     kept = {file.name for file in cache.entry(result.key).iterdir()}
-    assert kept == {"unit.so", "unit.json", "factors.json", "log.txt"}
+    assert kept == {"unit.so", "unit.json", "factors.json", "log.txt", "sealed.json"}
     assert result.peak_bytes == 123456
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -12,9 +13,11 @@ import jax.numpy as jnp
 import pytest
 
 import aot
+from aot.backends.neuron import backend as neuron
 from aot.backends.neuron.backend import NeuronBackend, read_raw, split_name
 from aot.backends.neuron.chain import ChainSpec
 from aot.backends.neuron.environment import LoweringPython
+from aot.backends.sources import ROOT, program_digest
 from aot.cache import Cache, key_of
 from aot.graphs.geometry import Geometry, over_ranks
 from aot.graphs.table import graph_table
@@ -73,10 +76,10 @@ def test_what_changes_the_hlo_changes_the_key() -> None:
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the builder's sources, in whose place the key is made."""
-    copy = tmp_path / "copy" / "aot"
-    shutil.copytree(Path(aot.__path__[0]), copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(aot, "__path__", [str(copy)])
-    return copy
+    for package in ("aot", "runtime"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(neuron, "program_digest", functools.partial(program_digest, root=tmp_path))
+    return tmp_path / "aot"
 
 
 def test_a_copy_of_the_sources_has_the_same_key(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

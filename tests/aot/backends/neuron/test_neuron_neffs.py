@@ -96,7 +96,7 @@ def test_every_graph_is_compiled_once_and_kept(
         assert (result.ok, result.cached, result.attempts, result.exit_code) == (True, False, 1, 0)
         entry = neff_cache(cache).entry(result.key)
         assert sorted(file.name for file in entry.iterdir()) == [
-            *("command.json", "factors.json", "graph.neff", "log-neuron-cc.txt")
+            *("command.json", "factors.json", "graph.neff", "log-neuron-cc.txt", "sealed.json")
         ]
         assert stand_in.hlo_of((entry / "graph.neff").read_bytes()) == one.hlo.read_bytes()
         record = json.loads((entry / "command.json").read_text())
