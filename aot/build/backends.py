@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aot.backends.aoti.backend import AotiBackend
+from aot.backends.aoti.toolchain import check_folders, torch_folder
 from aot.backends.protocol import BuildBackend
 from aot.build.plan import Models
 from aot.cache import Cache, cache_root
@@ -23,6 +24,7 @@ def backend_and_cache(config: BuildConfig, models: Models) -> tuple[BuildBackend
     if isinstance(chosen, NeuronBackend):
         backend = _neuron(config, chosen, models)
     elif chosen.device == "cpu":
+        check_folders({"the build cache (EAGLE3_CACHE)": cache_root(), "torch (the environment)": torch_folder()})
         backend = AotiBackend.detect(chosen.gemm, config.dtype)
     else:
         raise ConfigError(
