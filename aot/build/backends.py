@@ -20,11 +20,12 @@ def backend_and_cache(config: BuildConfig, models: Models) -> tuple[BuildBackend
         HostError: this machine lacks what it needs.
     """
     chosen = config.backend
+    check_folders({"the build cache (EAGLE3_CACHE)": cache_root()})
     backend: BuildBackend
     if isinstance(chosen, NeuronBackend):
         backend = _neuron(config, chosen, models)
     elif chosen.device == "cpu":
-        check_folders({"the build cache (EAGLE3_CACHE)": cache_root(), "torch (the environment)": torch_folder()})
+        check_folders({"torch (the environment)": torch_folder()})
         backend = AotiBackend.detect(chosen.gemm, config.dtype)
     else:
         raise ConfigError(

@@ -88,11 +88,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield run
     for build in started:
         build.kill()
-        build.communicate()
     for file in (*tmp_path.glob("one"), *tmp_path.glob("two")):
         for pid in map(int, file.read_text().split()):
             if is_alive(pid):  # a test has failed
                 os.kill(pid, signal.SIGKILL)
+    for build in started:
+        build.communicate()
 
 
 SIGNALS = pytest.mark.parametrize(
