@@ -16,7 +16,7 @@ from aot.build.workers import TIMEOUT
 from aot.commands.finish import finish
 from aot.signals import EndedBySignal, leave, raised_signals
 from runtime.bundle.errors import Eagle3Error, HostError, UsageError, render
-from runtime.bundle.streams import PIPE_CLOSED, drop_streams, lost_output, prepare_streams
+from runtime.bundle.streams import STREAM_ERRORS, ended_well, prepare_streams
 from runtime.bundle.threads import bound_spinning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -302,16 +302,13 @@ def main() -> None:
     """Console entry point: runs the command and turns errors into sentences and exit codes."""
     prepare_streams()
     bound_spinning()
-    as_json = "--json" in sys.argv[1:]
+    code: int | Eagle3Error
     try:
         with raised_signals():
-            code = _run(as_json)
-        if (lost := lost_output()) is not None:
-            code = _fail(lost, as_json=False)
-    except BrokenPipeError:
-        drop_streams()
-        code = PIPE_CLOSED
-    leave(code)
+            code = ended_well(lambda: _run("--json" in sys.argv[1:]))
+    except EndedBySignal as ended:  # while something else was told
+        code = ended.exit_code
+    leave(_fail(code, as_json=False) if isinstance(code, Eagle3Error) else code)
 
 
 def _run(as_json: bool) -> int:
@@ -334,11 +331,9 @@ def _run(as_json: bool) -> int:
     except EndedBySignal as ended:
         click.echo(f"Ended by {ended}; {GOES_ON}", err=True)
         return ended.exit_code
-    except BrokenPipeError:
+    except STREAM_ERRORS:
         raise
     except OSError as error:
-        if (lost := lost_output()) is not None:
-            return _fail(lost, as_json=False)
         what = f"{error.filename or 'A file'} cannot be read or written"
         repair = "give --output, and EAGLE3_CACHE for the cache, a folder on a disk with room that you may write to"
         return _fail(HostError(what, expected="success", found=error.strerror or str(error), repair=repair), as_json)

@@ -11,12 +11,22 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TextIO
 
 from runtime.bundle.errors import HostError
 
 # 128 + SIGPIPE, as a shell reports a command whose reader went away
 PIPE_CLOSED = 141
+
+
+class LostOutput(OSError):
+    """Standard output takes no more."""
+
+
+# What is nobody's to handle but `ended_well`'s
+STREAM_ERRORS = (BrokenPipeError, LostOutput)
 
 
 def prepare_streams() -> None:
@@ -26,29 +36,42 @@ def prepare_streams() -> None:
             os.fstat(number)
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)  # where it is the same, only what is started from here inherits it now
             if opened != number:
+                os.dup2(opened, number)
                 os.close(opened)
+            os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+    # Where they are not the process's own, as in tests, they are left alone
+    if sys.stdout is sys.__stdout__ or sys.__stdout__ is None:
+        sys.stdout = _over(_Output(1, "w", closefd=False), sys.stdout)
     if sys.stderr is sys.__stderr__ or sys.__stderr__ is None:
-        raw = _Lossy(2, "w", closefd=False)
-        sys.stderr = io.TextIOWrapper(
-            io.BufferedWriter(raw), encoding=sys.stderr.encoding, errors="backslashreplace", line_buffering=True
-        )
+        sys.stderr = _over(_Messages(2, "w", closefd=False), sys.stderr)
 
 
-def lost_output() -> HostError | None:
-    """Why standard output cannot be written, if it cannot; what waits to be written then is dropped.
+def _over(raw: io.FileIO, stream: TextIO) -> TextIO:
+    """A text stream like `stream` that writes through `raw`."""
+    lines = raw.isatty() or raw.fileno() == 2
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=lines
+    )
 
-    Raises:
-        BrokenPipeError: who read it has gone.
+
+def ended_well(run: Callable[[], int]) -> int | HostError:
+    """What `run` returns, once all that it wrote is written; an error where standard output takes no more.
+
+    PIPE_CLOSED where a reader has gone. To be used around everything that prints.
     """
     try:
+        code = run()
         sys.stdout.flush()
+        return code
     except BrokenPipeError:
-        raise
-    except OSError as error:
+        # Python would complain once more, when it flushes at its end
+        _drop(1)
+        _drop(2)
+        return PIPE_CLOSED
+    except LostOutput as error:
         _drop(1)
         return HostError(
             "Standard output cannot be written",
@@ -56,13 +79,6 @@ def lost_output() -> HostError | None:
             found=error.strerror or str(error),
             repair="send it to a terminal, a pipe, or a file on a disk with room",
         )
-    return None
-
-
-def drop_streams() -> None:
-    """Send what is still to be written to the null device: Python would complain when it ends."""
-    for number in (1, 2):
-        _drop(number)
 
 
 def _drop(number: int) -> None:
@@ -72,7 +88,17 @@ def _drop(number: int) -> None:
         os.close(null)
 
 
-class _Lossy(io.FileIO):
+class _Output(io.FileIO):
+    def write(self, data: object, /) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise LostOutput(error.errno, error.strerror) from None
+
+
+class _Messages(io.FileIO):
     """Loses what cannot be written; only a reader that has gone is an error."""
 
     def write(self, data: object, /) -> int:
