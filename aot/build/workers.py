@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ class Workers:
         self.timeout = timeout
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(PRELOADED)
+        _make_short_temporary_folder()
+        # Starting a process looks after those that have ended, and an exit code can be read only once
+        self._reading = threading.Lock()
         self._lock = threading.Lock()
         self._running: set[BaseProcess] = set()
         self._commands: set[subprocess.Popen[bytes]] = set()
@@ -63,22 +67,33 @@ class Workers:
         # What is started from this thread inherits the blocked signals, so that no worker prints a traceback before it
         # leads its own process group
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
-        with self._lock:
-            if self.stopping:
-                return -signal.SIGINT
-            _make_short_temporary_folder()
-            process.start()
-            self._running.add(process)
         try:
-            process.join(self.timeout)
-            if process.exitcode is not None:
-                return process.exitcode
-            end_process(process)
-            process.join()
-            raise TookTooLong
+            with self._reading:
+                if self.stopping:
+                    return -signal.SIGINT
+                process.start()
+        except (OSError, EOFError):
+            if self.stopping:  # which ended the server that forks
+                return -signal.SIGINT
+            raise
+        with self._lock:
+            self._running.add(process)
+            if self.stopping:
+                end_process(process)
+        try:
+            in_time = bool(connection.wait([process.sentinel], self.timeout))
+            if not in_time:
+                end_process(process)
+            connection.wait([process.sentinel])
+            with self._reading:
+                process.join()
+                exit_code = process.exitcode
         finally:
             with self._lock:
                 self._running.discard(process)
+        if not in_time:
+            raise TookTooLong
+        return 1 if exit_code is None else exit_code
 
     def command(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> tuple[int, int]:
         """Run a command in a process group of its own, its output in `log`; returns its exit code and peak bytes.
@@ -123,6 +138,12 @@ class Workers:
         """End every worker and the compilers that it started; no new one starts."""
         with self._lock:
             self.stopping = True
+            # The server that forks may be importing torch for a first worker, and nobody waits for that. Later it is
+            # the one that tells when a worker has ended
+            server: Any = forkserver._forkserver
+            if not self._running and server._forkserver_pid is not None:
+                with contextlib.suppress(OSError):
+                    os.kill(server._forkserver_pid, signal.SIGKILL)
             for process in self._running:
                 end_process(process)
             for command in self._commands:

@@ -55,7 +55,8 @@ def sleepy_build(*arguments: Any, timeout: float, **options: Any) -> None:
 
 
 if __name__ == "__main__":
-    workers.PRELOADED.clear()  # torch, which a sleeping compiler does not need
+    # In place of torch, which a sleeping compiler does not need
+    workers.PRELOADED[:] = os.environ.get("SLEEPY_PRELOAD", "").split()
     workers.run_logged = sleepy_worker
     cli.build = sleepy_build
     sys.argv[1:1] = ["--config", "none.yaml"]

@@ -41,6 +41,20 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def processes_of(folder: Path) -> list[int]:
+    """Live processes in whose environment the folder is, this one's aside."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            try:
+                environment = (process / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in environment:
+                found.append(int(process.name))
+    return found
+
+
 class Sleepers:
     """The worker and the compiler of each unit of a sleepy build, in `folder`."""
 
@@ -64,7 +78,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """`start(*options)`: a sleepy build as a shell starts it, the leader of a process group."""
     started = []
 
-    def run(*options: str) -> subprocess.Popen[str]:
+    def run(*options: str, path: str = "") -> subprocess.Popen[str]:
         # The root is this session's Python path; TMPDIR is longer than a socket's path may be
         temporary = tmp_path / ("long" * 20)
         temporary.mkdir()
@@ -72,7 +86,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             [sys.executable, str(SCRIPT), *options],
             env={
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": f"{ROOT}:{path}" if path else str(ROOT),
                 "SLEEPY": str(tmp_path),
                 "EAGLE3_CACHE": str(tmp_path / "cache"),
                 "TMPDIR": str(temporary),
@@ -134,6 +148,23 @@ def test_m4_a_signal_ends_a_build_that_waits_for_a_unit_of_another_build(
     assert not any(is_alive(pid) for pid in pids)
 
 
+def test_m4_a_signal_does_not_wait_for_what_workers_are_forked_from(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It imports torch, which takes seconds; here something that says so and takes longer than anybody waits."""
+    monkeypatch.setenv("SLEEPY_PRELOAD", "slow_import")
+    (tmp_path / "slow_import.py").write_text(
+        f"import os, pathlib, time\npathlib.Path({str(tmp_path / 'importing')!r}).touch()\ntime.sleep(600)\n"
+    )
+    build = start(path=str(tmp_path))
+    wait_until((tmp_path / "importing").exists)
+    build.send_signal(signal.SIGTERM)
+    _, err = build.communicate(timeout=PATIENCE)
+    assert build.returncode == 128 + signal.SIGTERM
+    assert err.splitlines()[-1].startswith("Ended by SIGTERM; ")
+    assert "Traceback" not in err
+
+
 def test_m4_a_second_signal_does_not_end_the_cleaning_up(start: Start, sleepers: Sleepers, tmp_path: Path) -> None:
     build = start()
     sleepers.wait("one", "two")
@@ -144,12 +175,13 @@ def test_m4_a_second_signal_does_not_end_the_cleaning_up(start: Start, sleepers:
     assert list((tmp_path / "cache" / "staging").iterdir()) == []
 
 
-def test_b3_a_killed_build_leaves_no_worker_and_no_compiler(start: Start, sleepers: Sleepers) -> None:
+def test_b3_a_killed_build_leaves_no_worker_and_no_compiler(start: Start, sleepers: Sleepers, tmp_path: Path) -> None:
     build = start()
     pids = sleepers.wait("one", "two")
     build.kill()
     build.wait(PATIENCE)
     wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    wait_until(lambda: processes_of(tmp_path) == [])  # nor what they are forked from
 
 
 def test_m5_a_compile_beyond_its_time_is_ended_and_the_others_go_on(start: Start, sleepers: Sleepers) -> None:
