@@ -56,8 +56,7 @@ def report(engine: Engine) -> dict[str, object]:
 
 def _threads() -> dict[str, object]:
     count, allowed = torch.get_num_threads(), compute_threads()
-    # Of two threads of one core torch takes one
-    why = allowed.why if count >= allowed.count else f"torch's choice, of {allowed.count} cores"
+    why = allowed.why if count >= allowed.count else f"one for each whole core, of {allowed.count} usable"
     return {"count": count, "why": why}
 
 

@@ -47,6 +47,13 @@ def compute_threads(root: Path = ROOT) -> Cores:
     return cores
 
 
+def whole_cores(root: Path = ROOT) -> int:
+    """Of the affinity, the cores that are not the second thread of another one."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    topology = root / "sys/devices/system/cpu"
+    return len({_read(topology / f"cpu{cpu}/topology/thread_siblings_list") or f"cpu {cpu}" for cpu in cpus})
+
+
 def cgroup_folders(controller: str, root: Path = ROOT) -> Iterator[Path]:
     """The folders of this process's cgroups that may bound `controller` ("cpu", "memory"), each before its parent.
 

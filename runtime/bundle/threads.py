@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runtime.bundle.cores import ROOT, compute_threads
+from runtime.bundle.cores import ROOT, compute_threads, whole_cores
 
 SPIN_COUNT = "3000"
 
@@ -28,9 +28,14 @@ def bound_threads(root: Path = ROOT) -> None:
     """Leave no more compute threads than a CPU quota has cores; only of use before torch is imported.
 
     Told by OMP_NUM_THREADS, which holds for compute in every thread of the process; a smaller number there stays. Where
-    nothing is below the affinity torch decides: it leaves out a core's second thread.
+    nothing is below the affinity, torch decides.
     """
     threads = compute_threads(root)
-    asked_for_more = "OMP_NUM_THREADS" in os.environ and threads.bound == "affinity"
-    if threads.bound == "quota" or asked_for_more:
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if threads.bound == "environment" or asked == str(threads.count):
+        return
+    if threads.bound == "quota":
+        # A number here is followed where torch alone would leave out a core's second thread
+        os.environ["OMP_NUM_THREADS"] = str(min(threads.count, whole_cores(root)))
+    elif asked:
         os.environ["OMP_NUM_THREADS"] = str(threads.count)

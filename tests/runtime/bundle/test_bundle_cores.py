@@ -104,3 +104,16 @@ def test_m6_compute_threads_are_bounded_before_torch_is_imported(
     bound_threads(cgroups(tmp_path, "/", {"cpu.max": quota}))
     assert os.environ.get("OMP_NUM_THREADS") == left
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+def test_m6_a_quota_does_not_make_threads_of_second_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight CPUs that are four cores, and a quota of six: torch alone would take four threads."""
+    root = cgroups(tmp_path, "/", {"cpu.max": "600000 100000"})
+    for cpu in range(8):
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
+    for asked, left in (("", "4"), ("6", "6"), ("7", "4")):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        bound_threads(root)
+        assert os.environ["OMP_NUM_THREADS"] == left
