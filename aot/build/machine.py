@@ -1,16 +1,21 @@
-"""How much memory this machine, or the container we are in, has room for; cores are `runtime.bundle.cores`'."""
+"""How many workers this machine, or the container we are in, has room for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.bundle.cores import ROOT, cgroup_folders
+from runtime.bundle.cores import ROOT, cgroup_folders, usable_cores
 
 # Version 2's names and version 1's: the limit, what is used of it, and the part of that which the kernel gives back
 _LIMITS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+
+
+def cores(root: Path = ROOT) -> int:
+    """Cores that this process may use, as the runtime counts them; at least 1."""
+    return usable_cores(root).count
 
 
 def free_memory(root: Path = ROOT) -> int:

@@ -16,12 +16,11 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from pathlib import Path
 
 from aot.backends.protocol import BuildBackend
-from aot.build.machine import free_memory
+from aot.build.machine import cores, free_memory
 from aot.build.plan import PlannedUnit
 from aot.build.result import UnitResult
 from aot.build.workers import TIMEOUT, TookTooLong, Workers
 from aot.cache import Cache
-from runtime.bundle.cores import usable_cores
 from runtime.bundle.errors import CompileError, Eagle3Error
 
 # Peak resident memory of one worker, measured over the demo model's units: 0.4 to 0.7 GB; a unit's weights are extra.
@@ -31,7 +30,7 @@ WORKER_BYTES = 1 << 30
 def default_jobs(largest_unit_bytes: int) -> int:
     """How many workers fit: bounded by cores and by free memory, a container's limits included."""
     # A unit's weights exist about four times while it compiles: module, export, packed form, package
-    return max(1, min(usable_cores().count, free_memory() // (WORKER_BYTES + 4 * largest_unit_bytes)))
+    return max(1, min(cores(), free_memory() // (WORKER_BYTES + 4 * largest_unit_bytes)))
 
 
 def compile_unit(unit: PlannedUnit, backend: BuildBackend, cache: Cache, logs: Path, workers: Workers) -> UnitResult:

@@ -15,9 +15,8 @@ from typing import TypeVar
 from aot.backends.neuron.compiler import Compiler
 from aot.backends.neuron.neff import Driver, NeffJob, NeffResult, neff_cache
 from aot.backends.neuron.processes import Processes
-from aot.build.machine import free_memory
+from aot.build.machine import cores, free_memory
 from aot.cache import Cache
-from runtime.bundle.cores import usable_cores
 
 T = TypeVar("T")
 
@@ -29,7 +28,7 @@ PROCESS_BYTES, HLO_FACTOR = 8 << 30, 4
 
 def default_workers(largest_hlo_bytes: int) -> int:
     """How many compilers fit: bounded by cores and by free memory, a container's limits included; at least 1."""
-    return max(1, min(usable_cores().count, free_memory() // (PROCESS_BYTES + HLO_FACTOR * largest_hlo_bytes)))
+    return max(1, min(cores(), free_memory() // (PROCESS_BYTES + HLO_FACTOR * largest_hlo_bytes)))
 
 
 def compile_neffs(

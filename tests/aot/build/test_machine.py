@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from aot.backends.neuron.neffs import default_workers
-from aot.build import pool
+from aot.build import machine, pool
 from aot.build.machine import free_memory
 from aot.build.pool import default_jobs
-from runtime.bundle import cores
 from tests.runtime.bundle.cgroups import cgroups
 
 GIB = 1 << 30
@@ -60,7 +59,7 @@ def test_a_system_that_does_not_tell_gets_a_guess(tmp_path: Path) -> None:
 def test_m6_jobs_are_bounded_by_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = cgroups(tmp_path, "/", {"cpu.max": "250000 100000"})
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    monkeypatch.setattr(cores.usable_cores, "__defaults__", (root,))
+    monkeypatch.setattr(machine.cores, "__defaults__", (root,))
     monkeypatch.setattr(pool, "free_memory", lambda: 999 * GIB)
     monkeypatch.setattr("aot.backends.neuron.neffs.free_memory", lambda: 999 * GIB)
     assert (default_jobs(1), default_workers(1)) == (2, 2)
