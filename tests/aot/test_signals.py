@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 def test_m4_a_signal_is_raised_with_its_exit_code(number: signal.Signals, exit_code: int) -> None:
     before = [signal.getsignal(each) for each in ENDING]
     with pytest.raises(EndedBySignal) as ended, raised_signals():
-        os.kill(os.getpid(), number)
-        signal.pause()
+        signal.raise_signal(number)
     assert ended.value.exit_code == exit_code
     assert [signal.getsignal(each) for each in ENDING] == before
 
@@ -29,7 +28,7 @@ def test_m4_under_nohup_a_hangup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with raised_signals():
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
 
