@@ -117,18 +117,24 @@ SIGNALS = pytest.mark.parametrize(
 
 
 @SIGNALS
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the process alone", "its group"])
 def test_m4_a_signal_ends_all_workers_and_compilers_and_leaves_no_staging(
-    start: Start, sleepers: Sleepers, tmp_path: Path, number: signal.Signals, said: str
+    start: Start,
+    sleepers: Sleepers,
+    tmp_path: Path,
+    number: signal.Signals,
+    said: str,
+    send: Callable[[int, int], None],
 ) -> None:
     build = start()
     pids = sleepers.wait("one", "two")
-    build.send_signal(number)
+    send(build.pid, number)
     out, err = build.communicate(timeout=PATIENCE)
     assert build.returncode == 128 + number
     assert err.splitlines()[-1].startswith(said)
     assert "Traceback" not in err
     assert out == ""
-    assert not any(is_alive(pid) for pid in pids)
+    wait_until(lambda: not any(is_alive(pid) for pid in pids))
     assert list((tmp_path / "cache" / "staging").iterdir()) == []
 
 
