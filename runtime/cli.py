@@ -56,7 +56,7 @@ include_stop_str_in_output, stop_token_ids, logit_bias, allowed_token_ids and ba
 
 \b
 Exit codes: 0 ok, 1 unexpected or --check found a difference, 2 usage,
-4 incompatible host, 5 damaged bundle, 130 interrupted.
+4 incompatible host or no room for the answer, 5 damaged bundle, 130 interrupted, 141 its reader went away.
 EAGLE3_DEBUG=1 in the environment shows the traceback of an unexpected error.
 """
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
