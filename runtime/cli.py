@@ -19,7 +19,8 @@ import click
 
 from runtime.bench.command import bench
 from runtime.bundle.errors import Eagle3Error, UsageError, render
-from runtime.bundle.threads import bound_spinning
+from runtime.bundle.streams import STREAM_ERRORS, ended_well, prepare_streams
+from runtime.bundle.threads import bound_spinning, bound_threads
 from runtime.export import export_config
 from runtime.sampling.options import given, sampling_options
 from runtime.serve.command import serve
@@ -28,7 +29,7 @@ from runtime.tune.command import tune
 if TYPE_CHECKING:
     from runtime.prompts import Prompt
 
-INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + SIGINT and 128 + SIGPIPE, as a shell reports them
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 EPILOG = """\b
 Examples:
@@ -55,7 +56,7 @@ include_stop_str_in_output, stop_token_ids, logit_bias, allowed_token_ids and ba
 
 \b
 Exit codes: 0 ok, 1 unexpected, --check found a difference, or an answer is not whole, 2 usage,
-4 incompatible host, 5 damaged bundle, 130 interrupted.
+4 incompatible host or no room for the answer, 5 damaged bundle, 130 interrupted, 141 its reader went away.
 EAGLE3_DEBUG=1 in the environment shows the traceback of an unexpected error.
 """
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -224,30 +225,31 @@ def _prompt_from_stdin() -> Prompt:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script: runs the command and turns every way to fail into a message and an exit code."""
+    prepare_streams()
     bound_spinning()
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    bound_threads()
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    code = ended_well(lambda: _run(list(sys.argv[1:] if arguments is None else arguments)))
+    return _fail(code, ()) if isinstance(code, Eagle3Error) else code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
-        try:
-            with command.make_context("eagle3-run", list(arguments)) as context:
-                code: int = command.invoke(context)
-            sys.stdout.flush()
-            return code
-        except click.exceptions.Exit as done:  # --help
-            return done.exit_code
-        except click.ClickException as error:
-            return _fail(_usage(error), arguments)
-        except Eagle3Error as error:
-            return _fail(error, arguments)
+        with command.make_context("eagle3-run", list(arguments)) as context:
+            code: int = command.invoke(context)
+        return code
+    except click.exceptions.Exit as done:  # --help
+        return done.exit_code
+    except click.ClickException as error:
+        return _fail(_usage(error), arguments)
+    except Eagle3Error as error:
+        return _fail(error, arguments)
     except (KeyboardInterrupt, click.Abort):
         click.echo("", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read has gone. Python would complain once more when it flushes stdout at exit.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+    except STREAM_ERRORS:
+        raise
     except Exception as error:
         if os.environ.get("EAGLE3_DEBUG") == "1":
             traceback.print_exc()

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from runtime.backends.device import DeviceTensor
+from runtime.bundle.cores import compute_threads
 
 if TYPE_CHECKING:
     from runtime.engine import Engine
@@ -18,7 +21,8 @@ def report(engine: Engine) -> dict[str, object]:
 
     Keys: steps; step_ms (total); host_share, the part of the steps spent outside compiled graphs; graphs {name: {runs,
     mean_ms}}; spec_decode; requests {waiting, running, both of now; preemptions so far}; kv {blocks, free, bytes};
-    prefix_cache {queries, hits}, tokens looked up and found; weights_bytes; peak_memory_bytes of the process.
+    prefix_cache {queries, hits}, tokens looked up and found; threads {count, of compute; why no more};
+    weights_bytes; peak_memory_bytes of the process.
     """
     loaded = engine.graphs.loaded.values()
     inside = sum(engine.graphs.seconds().values())
@@ -44,9 +48,16 @@ def report(engine: Engine) -> dict[str, object]:
             "bytes": sum(pool.nbytes() if isinstance(pool, DeviceTensor) else pool.nbytes for pool in pools),
         },
         "prefix_cache": {"queries": engine.blocks.prefix_queries, "hits": engine.blocks.prefix_hits},
+        "threads": _threads(),
         "weights_bytes": engine.graphs.weights.mapped_bytes,
         "peak_memory_bytes": peak_memory(),
     }
+
+
+def _threads() -> dict[str, object]:
+    count, allowed = torch.get_num_threads(), compute_threads()
+    why = allowed.why if count >= allowed.count else f"one for each whole core, of {allowed.count} usable"
+    return {"count": count, "why": why}
 
 
 def peak_memory() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aot.backends.aoti.backend import AotiBackend
+from aot.backends.aoti.toolchain import check_folders, torch_folder
 from aot.backends.protocol import BuildBackend
 from aot.build.plan import Models
 from aot.cache import Cache, cache_root
@@ -19,10 +20,12 @@ def backend_and_cache(config: BuildConfig, models: Models) -> tuple[BuildBackend
         HostError: this machine lacks what it needs.
     """
     chosen = config.backend
+    check_folders({"the build cache (EAGLE3_CACHE)": cache_root()})
     backend: BuildBackend
     if isinstance(chosen, NeuronBackend):
         backend = _neuron(config, chosen, models)
     elif chosen.device == "cpu":
+        check_folders({"torch (the environment)": torch_folder()})
         backend = AotiBackend.detect(chosen.gemm, config.dtype, chosen.cpu_level)
     else:
         raise ConfigError(

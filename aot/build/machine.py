@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-CGROUP = Path("/sys/fs/cgroup")
+from runtime.bundle.cores import ROOT, cgroup_folders, usable_cores
+
+# Version 2's names and version 1's: the limit, what is used of it, and the part of that which the kernel gives back
+_LIMITS = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
-def cores(cgroup: Path = CGROUP) -> int:
-    """Cores that this process may use: its affinity, and its container's quota where that is less; at least 1."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, _, period = _read(cgroup / "cpu.max").partition(" ")
-    if quota.isdigit() and period.isdigit() and int(period):
-        count = min(count, int(quota) // int(period))
-    return max(1, count)
+def cores(root: Path = ROOT) -> int:
+    """Cores that this process may use, as the runtime counts them; at least 1."""
+    return usable_cores(root).count
 
 
 @contextmanager
@@ -35,19 +36,31 @@ def own_threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def free_memory(cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Bytes that new processes can use now: the system's, and the container's where that is less.
+def free_memory(root: Path = ROOT) -> int:
+    """Bytes that new processes can use now: the system's, and those of every cgroup that we are in where that is less.
 
     A generous guess where the system does not tell.
+
+    Args:
+        root: of the file system that tells, for tests.
     """
     free = 8 << 30
-    for line in _read(meminfo).splitlines():
+    for line in _read(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) * 1024
-    limit, used = _read(cgroup / "memory.max"), _read(cgroup / "memory.current")
-    if limit.isdigit() and used.isdigit():
-        free = min(free, int(limit) - int(used))
+    for folder in cgroup_folders("memory", root):
+        for limit_file, used_file, given_back in _LIMITS:
+            limit, used = _read(folder / limit_file), _read(folder / used_file)
+            if limit.isdigit() and used.isdigit():
+                free = min(free, int(limit) - int(used) + _of_stat(folder, given_back))
     return max(0, free)
+
+
+def _of_stat(folder: Path, name: str) -> int:
+    for line in _read(folder / "memory.stat").splitlines():
+        if line.startswith(f"{name} "):
+            return int(line.split()[1])
+    return 0
 
 
 def _read(file: Path) -> str:

@@ -1,14 +1,15 @@
 """Compile many units at once, each in a process of its own.
 
-A crash, an endless compile or a lack of memory takes down one worker and no more: the others go on, and what succeeded
-is in the cache. Any `concurrent.futures.Executor` can run `compile_unit`; the default is a pool of threads on this
-machine, each of which waits for one child process.
+A crash, a compile beyond its time or a lack of memory takes down one worker and no more: the others go on, and what
+succeeded is in the cache. Any `concurrent.futures.Executor` can run `compile_unit`; the default is a pool of threads on
+this machine, each of which waits for one child process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -18,9 +19,9 @@ from aot.backends.protocol import BuildBackend
 from aot.build.machine import cores, free_memory
 from aot.build.plan import PlannedUnit
 from aot.build.result import UnitResult
-from aot.build.workers import Workers
+from aot.build.workers import TIMEOUT, TookTooLong, Workers
 from aot.cache import Cache
-from runtime.bundle.errors import Eagle3Error
+from runtime.bundle.errors import CompileError, Eagle3Error
 
 # Peak resident memory of one worker, measured over the demo model's units: 0.4 to 0.7 GB; a unit's weights are extra.
 WORKER_BYTES = 1 << 30
@@ -37,11 +38,14 @@ def compile_unit(unit: PlannedUnit, backend: BuildBackend, cache: Cache, logs: P
     started = time.monotonic()
     name, log, peak = unit.spec.name, logs / f"{unit.spec.name}.log", 0
     problem: Eagle3Error | None = None
-    with cache.locked(unit.key):
+    with cache.locked(unit.key, lambda: workers.stopping):
         if cache.has(unit.key):
             return UnitResult(name, unit.key, 0, time.monotonic() - started, 0, log, cached=True)
         with cache.staging(unit.key) as staged:
-            exit_code = backend.compile(unit.spec, staged, workers, cache.scratch)
+            try:
+                exit_code = backend.compile(unit.spec, staged, workers, cache.scratch)
+            except TookTooLong:
+                exit_code, problem = -signal.SIGKILL, _too_slow(name, workers.timeout, log)
             with contextlib.suppress(OSError):
                 shutil.copyfile(staged / "log.txt", log)
             with contextlib.suppress(OSError):
@@ -60,6 +64,15 @@ def compile_unit(unit: PlannedUnit, backend: BuildBackend, cache: Cache, logs: P
     return UnitResult(name, unit.key, exit_code, time.monotonic() - started, peak, log, cached=False, problem=problem)
 
 
+def _too_slow(name: str, timeout: float, log: Path) -> Eagle3Error:
+    return CompileError(
+        f"Unit {name} took too long to compile",
+        expected=f"at most {timeout:g} s",
+        found="a compiler that was still running, and was ended",
+        repair=f"read {log}, and give a longer --timeout or fewer --jobs",
+    )
+
+
 def compile_all(
     units: Iterable[PlannedUnit],
     backend: BuildBackend,
@@ -67,17 +80,19 @@ def compile_all(
     logs: Path,
     jobs: int,
     *,
+    timeout: float = TIMEOUT,
     started: Callable[[str], None] = lambda name: None,
     finished: Callable[[UnitResult], None] = lambda result: None,
     executor: Executor | None = None,
 ) -> list[UnitResult]:
-    """Compile `units`, `jobs` at a time; a failure does not stop the others.
+    """Compile `units`, `jobs` at a time and each for `timeout` seconds at most; a failure does not stop the others.
 
-    On KeyboardInterrupt all workers are ended and nothing half made stays in the cache.
+    On KeyboardInterrupt, as on a signal that ends the build, all workers are ended and nothing half made stays in the
+    cache.
     """
     logs.mkdir(parents=True, exist_ok=True)
     cache.scratch.mkdir(parents=True, exist_ok=True)
-    workers = Workers()
+    workers = Workers(timeout)
 
     def work(unit: PlannedUnit) -> UnitResult:
         started(unit.spec.name)

@@ -46,6 +46,7 @@ from aot.build.plan import Plan
 from aot.build.pool import compile_all, default_jobs
 from aot.build.result import UnitResult
 from aot.build.turns import turn
+from aot.build.workers import TIMEOUT
 from aot.cache import DAMAGED, Cache, damage_note
 from aot.config import resolved
 from aot.seal import Damaged, naming, read_object
@@ -127,9 +128,10 @@ def run_build(
     reporter: Reporter,
     *,
     jobs: int | None = None,
+    timeout: float = TIMEOUT,
     frozen: bool = False,
 ) -> BuildResult:
-    """Build `plan` into the folder `output`.
+    """Build `plan` into the folder `output`, compiling each unit for at most `timeout` seconds.
 
     Raises:
         CompileError: units failed (each named with its log and exit code), or verification did; what compiled stays
@@ -168,7 +170,7 @@ def run_build(
             return BuildResult(output, manifest, 0, len(plan.units), time.monotonic() - started, unchanged=True)
         staging = held.new_staging()
         try:
-            arguments = (plan, backend, cache, output, staging, reporter, jobs, prints, request, started)
+            arguments = (plan, backend, cache, output, staging, reporter, jobs, timeout, prints, request, started)
             results, neffs, manifest = _build(*arguments)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -185,6 +187,7 @@ def _build(
     staging: Path,
     reporter: Reporter,
     jobs: int | None,
+    timeout: float,
     prints: tuple[str, str],
     request: str,
     started: float,
@@ -192,15 +195,18 @@ def _build(
     """Steps 2 to 5."""
     from aot.build.finish import add_to_record
 
-    with ThreadPoolExecutor(max_workers=1) as loader:
+    loader = ThreadPoolExecutor(max_workers=1)
+    try:
         weights = loader.submit(_load, plan)
-        results = _compile(plan, backend, cache, output, reporter, jobs)
+        results = _compile(plan, backend, cache, output, reporter, jobs, timeout)
         target, draft = weights.result()
+    finally:
+        loader.shutdown(wait=False)  # a build that ends does not wait for weights
     with naming(staging):
         manifest = _stage(plan, backend, cache, staging, target, draft, prints, reporter)
         neffs: tuple[NeffResult, ...] = ()
         if isinstance(backend, NeuronBackend) and backend.compiler is not None:
-            manifest, neffs = _make_neffs(staging, manifest, backend.compiler, cache, output, reporter, jobs)
+            manifest, neffs = _make_neffs(staging, manifest, backend.compiler, cache, output, reporter, jobs, timeout)
         record = _record(plan, request, results, time.monotonic() - started)
         (staging / BUILD_RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
         if neffs:
@@ -219,7 +225,13 @@ def _load(plan: Plan) -> tuple[Any, Any]:
 
 
 def _compile(
-    plan: Plan, backend: BuildBackend, cache: Cache, output: Path, reporter: Reporter, jobs: int | None
+    plan: Plan,
+    backend: BuildBackend,
+    cache: Cache,
+    output: Path,
+    reporter: Reporter,
+    jobs: int | None,
+    timeout: float,
 ) -> list[UnitResult]:
     # Largest first: the last unit to finish is then a short one
     misses = sorted(plan.misses, key=lambda unit: -backend.unit_bytes(unit.spec))
@@ -227,16 +239,19 @@ def _compile(
         return []
     largest = max(backend.unit_bytes(unit.spec) for unit in misses)
     reporter.compiling(len(misses))
-    results = compile_all(
-        misses,
-        backend,
-        cache,
-        log_folder(output),
-        jobs or default_jobs(largest),
-        started=reporter.unit_started,
-        finished=reporter.unit_finished,
-    )
-    reporter.compiled()
+    try:
+        results = compile_all(
+            misses,
+            backend,
+            cache,
+            log_folder(output),
+            jobs or default_jobs(largest),
+            timeout=timeout,
+            started=reporter.unit_started,
+            finished=reporter.unit_finished,
+        )
+    finally:
+        reporter.compiled()
     problems: list[Eagle3Error] = [
         result.problem
         or CompileError(
@@ -316,11 +331,14 @@ def _make_neffs(
     output: Path,
     reporter: Reporter,
     jobs: int | None,
+    timeout: float,
 ) -> tuple[Manifest, tuple[NeffResult, ...]]:
     """Finish the verified, lowered bundle in `staging`, since there is a compiler here."""
     from aot.build.finish import compile_staged
 
-    finished = compile_staged(staging, manifest, compiler, cache, reporter, jobs, logs=log_folder(output))
+    finished = compile_staged(
+        staging, manifest, compiler, cache, reporter, jobs, timeout=timeout, logs=log_folder(output)
+    )
     sealed = write_manifest(staging, dataclasses.replace(finished.manifest, files=list_files(staging)))
     return sealed, finished.results
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from runtime.bundle.cores import usable_cores
 from runtime.bundle.host import torch_release
 from runtime.bundle.manifest import Manifest
 
@@ -65,7 +66,7 @@ class Facts:
             lossless=manifest.exactness.lossless,
             device=manifest.requires.device,
             cpu=cpu_model(),
-            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            cores=usable_cores().count,
             threads=torch.get_num_threads(),
             load_average=round(os.getloadavg()[0], 2),
             system=platform.platform(),

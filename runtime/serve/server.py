@@ -216,7 +216,8 @@ async def _then(event: asyncio.Event, action: object) -> None:
 
 def run_to_end(app: ASGIApp, driver: Driver, bound: socket.socket, *, shutdown_timeout: float) -> None:
     """`run` in a loop of its own, uvloop's where it is installed, ended by SIGINT or SIGTERM."""
-    factory = uvicorn.Config(app, loop="auto").get_loop_factory()
+    # Without log_config=None, which `HttpServer` has too, uvicorn would set its own log up, INFO lines and all
+    factory = uvicorn.Config(app, loop="auto", log_config=None).get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         signals = (signal.SIGINT, signal.SIGTERM)
         runner.run(run(app, driver, bound, shutdown_timeout=shutdown_timeout, signals=signals))

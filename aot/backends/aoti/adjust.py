@@ -31,6 +31,7 @@ def adjust_inductor(*, features: Collection[str], kernel: str = "") -> None:
     level.answer_for(features)
     keep_library_bmm()
     name_packed_constants()
+    quote_paths()
     write_whole_files()
     keep_headers_in_the_cache()
     hide_build_paths()
@@ -83,6 +84,30 @@ def name_packed_constants() -> None:
     GraphLowering.allocate_non_dup_const_name = named  # type: ignore[method-assign]
 
 
+def quote_paths() -> None:
+    """Let folders have names with spaces, quotes and whatever else means something to a shell.
+
+    Inductor joins a command of the C++ compiler into one text, and takes it apart again as a shell would. Of the paths
+    in it, it quotes the folders of headers only.
+    """
+    from torch._inductor.cpp_builder import CppBuilder
+
+    builder: Any = CppBuilder
+    init = builder.__init__
+
+    def init_quoted(self: Any, name: str, sources: Any, BuildOption: Any, output_dir: str = "") -> None:
+        paths = [sources] if isinstance(sources, str) else sources
+        init(self, name, [shlex.quote(path) for path in paths], BuildOption, output_dir)
+        self._compiler = shlex.quote(self._compiler)
+        self._output = self._output.removesuffix(self._target_file) + shlex.quote(self._target_file)
+        self._libraries_dirs_args = "".join(f"-L{shlex.quote(folder)} " for folder in BuildOption.get_libraries_dirs())
+        if header := BuildOption.precompiled_header:
+            headers = self._include_dirs_args.removeprefix(f"-include {header} ")
+            self._include_dirs_args = f"-include {shlex.quote(header)} {headers}"
+
+    builder.__init__ = init_quoted
+
+
 def write_whole_files() -> None:
     """Give what the C++ compiler writes its name only when it is whole.
 
@@ -97,7 +122,7 @@ def write_whole_files() -> None:
     def build_whole(self: Any) -> None:
         target, output = self._target_file, self._output
         partial = f"{target}.{os.getpid()}"
-        self._output = output.replace(target, partial)
+        self._output = output.replace(shlex.quote(target), shlex.quote(partial))
         try:
             build(self)
             os.replace(partial, target)

@@ -153,6 +153,7 @@ class AotiBackend:
 
     def environment(self, scratch: Path) -> dict[str, str]:
         """A compile worker's environment: Inductor keeps its files, precompiled headers too, in `scratch`."""
+        scratch = scratch.absolute()  # the compiler works in other folders
         temporary = scratch / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         return {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "TMPDIR": str(temporary)}

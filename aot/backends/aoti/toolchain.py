@@ -8,7 +8,9 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from aot.build.machine import cores
@@ -28,6 +30,9 @@ LEVELS = {
 }
 # Variables by which GCC finds headers, libraries and its own parts.
 _STEERING = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
+
+# In a folder's name these mean something to what reads it: the loader's search path (: ; $), and C and Python source
+_SPECIAL = frozenset(':;$"\\')
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,33 @@ def find_compiler() -> str:
         found="none",
         repair="install one, for example with: apt-get install g++",
     )
+
+
+def torch_folder() -> Path:
+    """Where torch is installed; importing it would take seconds."""
+    spec = find_spec("torch")
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else Path()
+
+
+def check_folders(folders: Mapping[str, Path]) -> None:
+    """Refuse folders through whose names Inductor cannot compile; spaces and apostrophes are no problem.
+
+    Inductor would not fail in all of them: some only keep its probes from running, and then the code is scalar.
+
+    Args:
+        folders: by what they are and how the user moves them, as "the build cache (EAGLE3_CACHE)".
+
+    Raises:
+        HostError: a name has one of `_SPECIAL`, or a character that does not print (exit code 4).
+    """
+    for what, folder in folders.items():
+        if bad := sorted({c for c in str(folder.absolute()) if c in _SPECIAL or not c.isprintable()}):
+            raise HostError(
+                f"The compiler cannot work in the folder of {what}",
+                expected=f"a path without control characters and without any of {' '.join(sorted(_SPECIAL))}",
+                found=f"{' '.join(bad)} in {folder}",
+                repair="choose another folder",
+            )
 
 
 def detect(gemm: str = "auto", dtype: str = "bfloat16", level: str = "auto") -> Toolchain:

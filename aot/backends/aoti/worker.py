@@ -15,8 +15,8 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import zipfile
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,12 @@ def main(job_file: str, out: str) -> None:
     compile_unit(json.loads(Path(job_file).read_text(encoding="utf-8")), out)
 
 
-def run_logged(job: dict[str, Any], out: str, environment: dict[str, str]) -> None:
-    """Body of a forked worker: its own process group, its output in OUT_DIR/log.txt, then `compile_unit`."""
-    os.setsid()
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+def run_logged(job: dict[str, Any], out: str, environment: dict[str, str], build: Connection) -> None:
+    """Body of a forked worker: its own process group, its output in OUT_DIR/log.txt, then `compile_unit`.
+
+    build: a pipe whose other end the build alone holds.
+    """
+    lead_group(build)
     log = os.open(Path(out) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -68,10 +70,14 @@ def run_logged(job: dict[str, Any], out: str, environment: dict[str, str]) -> No
     (Path(out) / "peak.txt").write_text(str(max(own, children) * 1024), encoding="ascii")
 
 
-def _end_with_parent(parent: int) -> None:
-    """End this worker and its compilers when the build is gone: a killed build cannot do it."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def lead_group(build: Connection) -> None:
+    """Begin a process group, which ends when the build is gone: a killed build cannot end it."""
+    os.setsid()
+    threading.Thread(target=_end_with, args=(build,), daemon=True).start()
+
+
+def _end_with(build: Connection) -> None:
+    os.read(build.fileno(), 1)
     os.killpg(0, signal.SIGKILL)
 
 

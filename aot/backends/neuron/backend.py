@@ -119,7 +119,7 @@ class NeuronBackend:
         job = out / "job.json"
         job.write_text(json.dumps(to_json(spec)), encoding="utf-8")
         argv = [self.python.executable, "-m", "aot.backends.neuron.worker", str(job), str(out)]
-        code, peak = workers.command(argv, out / "log.txt", worker_environment())
+        code, peak = workers.command(argv, out / "log.txt", worker_environment(out / "packages"))
         (out / "peak.txt").write_text(str(peak), encoding="ascii")
         return code
 

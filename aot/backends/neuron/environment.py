@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from runtime.bundle.errors import HostError
 
+PACKAGES = ("aot", "runtime")
 USUAL = Path(".venv-neuron") / "bin" / "python"
 REPAIR = "run make neuron-env, or name an interpreter that has it as backend.python"
 # Asked of an interpreter: releases without an import, which would take seconds
@@ -96,12 +98,21 @@ def _versions(executable: str) -> Mapping[str, str]:
         return {}
 
 
-def worker_environment() -> dict[str, str]:
+def worker_environment(folder: Path) -> dict[str, str]:
     """A lowering worker's environment: ours, without what would change how torch-xla lowers.
 
-    The folder that holds aot/ comes first on its path, and PJRT's CPU device is never used but must be named.
+    `folder` comes first on its path, with our two packages in it and nothing else: what lies beside them where they are
+    installed, torch above all, is another interpreter's. PJRT's CPU device is never used but must be named.
     """
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PACKAGES:
+        if not (folder / name).exists():
+            package = Path(__file__).parents[3] / name
+            try:
+                (folder / name).symlink_to(package, target_is_directory=True)
+            except OSError:  # a file system without links
+                shutil.copytree(package, folder / name)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "PJRT_", "PT_XLA_"))}
-    root = str(Path(__file__).parents[3])
-    path = os.pathsep.join(part for part in (root, kept.get("PYTHONPATH", "")) if part)
+    path = os.pathsep.join(part for part in (str(folder), kept.get("PYTHONPATH", "")) if part)
     return {**kept, "PYTHONPATH": path, "PJRT_DEVICE": "CPU", "TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -99,7 +99,7 @@ class Driver:
             seconds, cached = time.monotonic() - began, attempts == 0
             return NeffResult(job.name, key, exit_code, seconds, 0, log, cached, problem, attempts, timed_out)
 
-        with self.cache.locked(key):
+        with self.cache.locked(key, lambda: self.processes.stopping):
             if self.cache.has(key):
                 return result(0)
             if attempts == 0:

@@ -24,7 +24,7 @@ class Processes:
         self._watcher: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._stopping = False
+        self.stopping = False
 
     def run(self, argv: list[str], folder: Path, output: Path, timeout: float) -> int | None:
         """Run `argv` in `folder`, standard output and error into the file `output`; returns its exit code.
@@ -33,7 +33,7 @@ class Processes:
         """
         with output.open("wb") as stream:
             with self._lock:
-                if self._stopping:
+                if self.stopping:
                     return -signal.SIGINT
                 process = subprocess.Popen(
                     argv,
@@ -59,7 +59,7 @@ class Processes:
     def stop(self) -> None:
         """End every compiler; no new one starts."""
         with self._lock:
-            self._stopping = True
+            self.stopping = True
             for process in self._running:
                 _end(process)
 

@@ -1,7 +1,8 @@
 """One graph lowered, in a process of its own: `python -m aot.backends.neuron.worker JOB.json OUT_DIR`.
 
 The interpreter is one that has torch-xla, whatever else it lacks: nothing is imported here but that, torch and the
-models. Writes OUT_DIR/raw.hlo with raw.json (see `lowering.Noted`), and the same for the check graph.
+models. Standard input is a pipe that ends when the build does. Writes OUT_DIR/raw.hlo with raw.json (see
+`lowering.Noted`), and the same for the check graph.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 def main(job_file: str, out: str) -> None:
     """Lower the graph described in `job_file` into folder `out`."""
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_build, daemon=True).start()
     from aot.backends.neuron.chain import ChainSpec
     from aot.backends.neuron.lowering import lower
     from runtime.bundle.record import from_json
@@ -34,10 +35,9 @@ def main(job_file: str, out: str) -> None:
         print(f"{name}: {len(wanted.calls)} calls, {len(data)} bytes in {time.monotonic() - started:.1f} s", flush=True)
 
 
-def _end_with_parent(parent: int) -> None:
-    """End this worker when the build is gone: a killed build cannot do it."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _end_with_build() -> None:
+    """End this worker when the build is gone, which holds the other end of standard input."""
+    os.read(0, 1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

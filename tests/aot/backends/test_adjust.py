@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -178,3 +179,38 @@ def test_variables_that_steer_the_compiler_do_not_reach_it() -> None:
     settings = dict(word.split("=") for word in done.stdout.split())
     assert settings.pop("TORCHINDUCTOR_CACHE_DIR", "") != "/x"
     assert settings == {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+
+# Sources, target, libraries, headers and the compiler itself, with paths that a shell would take apart
+ODD_COMMAND = """
+import json, shlex
+from torch._inductor import config, cpp_builder
+from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
+
+folder = {folder!r}
+options = CppTorchOptions()
+options._libraries_dirs.append(folder + "/lib")
+options._compiler = folder + "/c++"
+options.precompiled_header = folder + "/header.h"
+builder = CppBuilder(name="a", sources=[folder + "/a.cpp", folder + "/b.cpp"], BuildOption=options, output_dir=folder)
+ran = []
+def run(command, cwd):
+    words = shlex.split(command)
+    ran.append(words)
+    open(words[words.index("-o") + 1], "w").close()
+cpp_builder.run_compile_cmd = run
+builder.build()
+print(json.dumps(ran))
+"""
+
+
+def test_m1_the_compiler_gets_paths_whole_whatever_is_in_them(tmp_path: Path) -> None:
+    folder = tmp_path / "it's (a) folder & more"
+    folder.mkdir()
+    ((compiler, *words),) = json.loads(in_a_worker(ODD_COMMAND.format(folder=str(folder)), tmp_path / "scratch"))
+    assert compiler == f"{folder}/c++"
+    assert words[:2] == [f"{folder}/a.cpp", f"{folder}/b.cpp"]
+    assert words[words.index("-include") + 1] == f"{folder}/header.h"
+    assert words[words.index("-o") + 1].startswith(f"{folder}/a.so.")
+    assert f"-L{folder}/lib" in words
+    assert (folder / "a.so").is_file()

@@ -14,9 +14,12 @@ import pytest
 
 from aot.backends.aoti import toolchain
 from aot.backends.aoti.backend import AotiBackend
-from aot.backends.aoti.toolchain import Toolchain, detect, find_compiler
+from aot.backends.aoti.toolchain import Toolchain, check_folders, detect, find_compiler
 from aot.backends.aoti.worker import options
+from aot.build.backends import backend_and_cache
+from aot.build.models import read_models
 from aot.cache import key_of
+from aot.config import load_config
 from aot.graphs.units import UnitSpec
 from runtime.bundle.errors import HostError
 from runtime.bundle.host import check_host
@@ -285,3 +288,22 @@ def test_another_torch_release_is_said() -> None:
         "torch 2.9.1 is not the release this backend is tested with (2.13.0); "
         "pip install -c constraints.txt torch gives the tested one"
     ]
+
+
+@pytest.mark.parametrize("name", ["plain", "it's a folder", "(é) *[f] #g {h} %i ~=!&"])
+def test_m1_folders_may_have_spaces_quotes_and_what_a_shell_reads(tmp_path: Path, name: str) -> None:
+    check_folders({"the build cache (EAGLE3_CACHE)": tmp_path / name})
+
+
+@pytest.mark.parametrize("name", ["a:b", "a;b", "$HOME", 'say "x"', "back\\slash", "new\nline", "\udcff"])
+def test_m1_a_folder_in_which_the_compiler_would_fail_is_told_first(tmp_path: Path, name: str) -> None:
+    with pytest.raises(HostError) as caught:
+        check_folders({"torch (the environment)": tmp_path, "the build cache (EAGLE3_CACHE)": tmp_path / name})
+    assert "EAGLE3_CACHE" in caught.value.sentence()
+
+
+def test_m1_a_build_asks_before_it_plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_config: Path) -> None:
+    monkeypatch.setenv("EAGLE3_CACHE", str(tmp_path / "a;b"))
+    config = load_config(tiny_config)
+    with pytest.raises(HostError, match="EAGLE3_CACHE"):
+        backend_and_cache(config, read_models(config))

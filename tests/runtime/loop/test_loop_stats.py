@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
+import torch
 
 from runtime.engine import WATCHED_DRAFTS
 from runtime.proposer import ScriptedProposer
@@ -125,6 +128,7 @@ def test_the_report_of_a_run() -> None:
     assert isinstance(report["host_share"], float)
     assert 0 < report["host_share"] < 1
     assert report["spec_decode"] == SpecDecodeStats(1, 3, 3, [1, 1, 1]).to_json()
+    assert report["threads"] == {"count": torch.get_num_threads(), "why": ANY}
     # L14 (openvino.genai#3394)
     # A Python process with torch holds more than 50 MB and less than 50 GB: bytes, not kilobytes
     assert isinstance(report["peak_memory_bytes"], int)

@@ -31,7 +31,7 @@ from tests.runtime.loop.rig import make_rig
 from runtime.serve.server import Address, bind, listen, run_to_end, set_up_log, url_of
 from runtime.serve.start import assemble, describe
 
-set_up_log("info")
+set_up_log("error" if "errors only" in sys.argv else "info")
 rig = make_rig(SHAPE)
 slow = Slow(engine_of(rig))
 if "hold" in sys.argv:
@@ -123,6 +123,14 @@ def test_a_signal_finishes_what_runs_and_the_process_exits_with_0(process: Any, 
     assert (child.returncode, answers, out) == (0, [200], "ended\n"), err
     assert "Stopping: 1 requests have 30 s to end." in err
     assert "Traceback" not in err
+
+
+def test_b12_a_log_of_errors_alone_has_nothing_of_a_server_that_is_well(process: Any) -> None:
+    child, url = process("errors only")
+    assert httpx.get(f"{url}/health", timeout=60).status_code == 200
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out, err) == (0, "ended\n", "")
 
 
 def test_a_second_signal_ends_the_process_at_once(process: Any) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import aot
-from aot.backends.neuron.environment import USUAL, LoweringPython, find_python, worker_environment
+from aot.backends.neuron.environment import PACKAGES, USUAL, LoweringPython, find_python, worker_environment
 from runtime.bundle.errors import HostError
 
 REAL = Path(sys.executable)
@@ -117,17 +120,45 @@ def test_a_real_interpreter_is_asked_without_an_import(monkeypatch: pytest.Monke
     assert found.python == ".".join(str(part) for part in sys.version_info[:3])
 
 
-def test_the_worker_s_environment_has_nothing_that_changes_a_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_s_environment_has_nothing_that_changes_a_lowering(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("XLA_FLAGS", "XLA_USE_BF16", "XLA_HLO_DEBUG", "PJRT_DEVICE", "PJRT_NPROC", "PT_XLA_DEBUG"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("PYTHONPATH", "/some/where")
     monkeypatch.setenv("HOME_OF_MINE", "kept")
-    given = worker_environment()
+    given = worker_environment(tmp_path)
     assert {name: value for name, value in given.items() if name.startswith(("XLA_", "PJRT_", "PT_XLA_"))} == {
         "PJRT_DEVICE": "CPU"
     }
     assert given["HOME_OF_MINE"] == "kept"
-    root = str(Path(aot.__path__[0]).parent)
-    assert given["PYTHONPATH"] == f"{root}:/some/where"
+    assert given["PYTHONPATH"] == f"{tmp_path}:/some/where"
     monkeypatch.delenv("PYTHONPATH")
-    assert worker_environment()["PYTHONPATH"] == root
+    assert worker_environment(tmp_path)["PYTHONPATH"] == str(tmp_path)
+
+
+def test_m8_the_worker_finds_our_packages_and_nothing_that_lies_beside_them(tmp_path: Path) -> None:
+    """As where both lie in site-packages, with another interpreter's torch."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    for name in PACKAGES:
+        shutil.copytree(Path(aot.__path__[0]).parent / name, installed / name)
+    (installed / "torch.py").write_text("raise ImportError('the torch of another interpreter')")
+    asked = (
+        "import sys; from pathlib import Path; from aot.backends.neuron.environment import worker_environment\n"
+        "print(worker_environment(Path(sys.argv[1]))['PYTHONPATH'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    path = run_python(asked, str(tmp_path / "packages"), env=environment).partition(os.pathsep)[0]
+    assert sorted(entry.name for entry in Path(path).iterdir()) == sorted(PACKAGES)
+    look = "import aot.backends.neuron.worker as w, importlib.util as u; print(w.__file__, u.find_spec('torch').origin)"
+    worker, torch = run_python(look, env={**os.environ, "PYTHONPATH": path}).split()
+    assert worker == f"{path}/aot/backends/neuron/worker.py"
+    assert not torch.startswith(str(tmp_path))
+
+
+def run_python(script: str, *arguments: str, env: dict[str, str]) -> str:
+    done = subprocess.run(
+        [str(REAL), "-c", script, *arguments], env=env, cwd="/", capture_output=True, text=True, check=True
+    )
+    return done.stdout

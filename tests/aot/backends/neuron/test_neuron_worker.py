@@ -48,7 +48,7 @@ def job(folder: Path) -> Path:
 
 def work(folder: Path, **environment: str) -> int:
     argv = [sys.executable, "-m", "aot.backends.neuron.worker", str(job(folder)), str(folder)]
-    code, peak = Workers().command(argv, folder / "log.txt", {**worker_environment(), **environment})
+    code, peak = Workers().command(argv, folder / "log.txt", {**worker_environment(folder / "packages"), **environment})
     assert peak > 1 << 20
     return code
 
@@ -57,7 +57,7 @@ def test_it_imports_torch_torch_xla_and_the_standard_library_alone(tmp_path: Pat
     hook = tmp_path / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(BLOCK.format(blocked=BLOCKED), encoding="utf-8")
-    path = f"{hook}:{worker_environment()['PYTHONPATH']}"
+    path = f"{hook}:{worker_environment(tmp_path / 'packages')['PYTHONPATH']}"
     log = tmp_path / "job" / "log.txt"
     assert work(tmp_path / "job", PYTHONPATH=path) == 0, log.read_text()
     probe = [sys.executable, "-c", "import pydantic"]
@@ -97,7 +97,7 @@ def test_a_failure_is_an_exit_code_and_a_log(tmp_path: Path) -> None:
     data["units"][0]["arguments"]["colour"] = 3
     file.write_text(json.dumps(data), encoding="utf-8")
     argv = [sys.executable, "-m", "aot.backends.neuron.worker", str(file), str(tmp_path)]
-    code, _ = Workers().command(argv, tmp_path / "log.txt", worker_environment())
+    code, _ = Workers().command(argv, tmp_path / "log.txt", worker_environment(tmp_path / "packages"))
     assert code == 1
     assert "Traceback" in (tmp_path / "log.txt").read_text(encoding="utf-8")
     assert not (tmp_path / "raw.hlo").exists()
@@ -107,18 +107,18 @@ PARENT = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", '''
 import os, threading, time
-from aot.backends.neuron.worker import _end_with_parent
-threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+from aot.backends.neuron.worker import _end_with_build
+threading.Thread(target=_end_with_build, daemon=True).start()
 print(os.getpid(), flush=True)
 time.sleep(60)
-'''], start_new_session=True)
+'''], stdin=subprocess.PIPE, start_new_session=True)
 time.sleep(60)
 """
 
 
-def test_it_ends_when_the_build_is_killed() -> None:
+def test_it_ends_when_the_build_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, env=worker_environment()
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, env=worker_environment(tmp_path)
     )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
