@@ -30,7 +30,7 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
     allowed = _BIASED if family == "qwen2" else ()
     biases = [name for name in header.shapes if name.endswith(".bias") and not name.endswith(allowed)]
     for found, what in (
-        (facts.integer(f"{family}.expert_count", 0, least=0), "a mixture of experts"),
+        (facts.integer(f"{family}.expert_count", 0), "a mixture of experts"),
         (biases, "a model with biases"),
         ("rope_freqs.weight" in header.shapes, "a model with rope frequency factors (rope_freqs.weight)"),
         (facts.text(f"{family}.rope.scaling.type", "none") != "none", "a model with rope scaling"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aot.checkpoint.families.family import Family, refuse_unless
 from aot.checkpoint.families.registry import family_named
-from aot.checkpoint.fields import Fields, read_json
+from aot.checkpoint.fields import Fields, brief, read_json
 from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import read_gguf_header
 from aot.checkpoint.rope import reach, read_rope
@@ -137,7 +137,7 @@ def _from_config(config: Fields, generation: Fields) -> TargetConfig:
         max_position_embeddings=max_positions,
         tie_word_embeddings=config.flag("tie_word_embeddings", False),
         eos_token_ids=eos_from.integers("eos_token_id", ()),
-        bos_token_id=config.integer("bos_token_id", least=0) if config.has("bos_token_id") else None,
+        bos_token_id=config.integer("bos_token_id") if config.has("bos_token_id") else None,
         **dataclasses.asdict(features),
     )
     return _checked(target, config.where)
@@ -155,7 +155,7 @@ def _refuse_other_models(config: Fields, family: Family) -> None:
         raise ConfigError(
             f"the architecture in {config.where} is not a target model that is supported",
             expected=family.architecture,
-            found=str(architectures),
+            found=brief(architectures),
             repair="give the target model here; the draft belongs under speculative_config.model",
         )
     for key, right, default in (("hidden_act", "silu", "silu"), ("quantization_config", None, None)):

@@ -177,7 +177,7 @@ def test_qwen_windows_begin_behind_max_window_layers(
 
 def test_windows_that_are_none_are_refused(shape: Json) -> None:
     assert refusal(shape, "mistral", sliding_window=0) == (
-        "sliding_window of model_config is wrong: expected an integer of at least 1, found 0."
+        "sliding_window of model_config is wrong: expected an integer from 1 to 2147483647, found 0."
     )
     assert refusal(shape, "qwen2", layer_types=["sliding_attention"] * 8) == (
         "layer_types of model_config names windows, and no size is given for them: "

@@ -161,13 +161,16 @@ def test_the_generation_config_decides_what_ends_a_text(
         ),
         (
             {"hidden_size": 0},
-            "hidden_size of model_config is wrong: expected an integer of at least 1, found 0.",
+            "hidden_size of model_config is wrong: expected an integer from 1 to 1048576, found 0.",
         ),
         (
             {"hidden_size": True},
-            "hidden_size of model_config is wrong: expected an integer of at least 1, found True.",
+            "hidden_size of model_config is wrong: expected an integer from 1 to 1048576, found True.",
         ),
-        ({"rope_theta": "x"}, "rope_theta of model_config is wrong: expected a positive number, found 'x'."),
+        (
+            {"rope_theta": "x"},
+            "rope_theta of model_config is wrong: expected a number above 0 and at most 1e+15, found 'x'.",
+        ),
         ({"rope_parameters": 3}, "rope_parameters of model_config is wrong: expected an object, found 3."),
         (
             {"tie_word_embeddings": 1},
@@ -175,7 +178,7 @@ def test_the_generation_config_decides_what_ends_a_text(
         ),
         (
             {"eos_token_id": "</s>"},
-            "eos_token_id of model_config is wrong: expected a list of integers of at least 0, found '</s>'.",
+            "eos_token_id of model_config is wrong: expected a list of integers from 0 to 2147483647, found '</s>'.",
         ),
         ({"vocab_size": None}, "model_config has no vocab_size."),
     ],
