@@ -16,7 +16,14 @@ from aot.checkpoint.draft import (
 )
 from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
 from aot.checkpoint.source import NotFetchedError, resolve
-from aot.checkpoint.target import TargetConfig, load_target_weights, read_target_config, target_config_from_json
+from aot.checkpoint.target import (
+    TargetConfig,
+    load_target_weights,
+    read_target_config,
+    read_target_headers,
+    target_config_from_json,
+)
+from aot.checkpoint.tensors import cast_note
 from aot.config import BuildConfig, Heads, check_against_model, check_heads
 from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup
 
@@ -60,9 +67,15 @@ def _models_of_sources(config: BuildConfig, options: DraftOptions) -> Models:
         raise problems[0] if len(problems) == 1 else ErrorGroup("Both models are missing", problems)
     target = read_target_config(sources[0])
     _check_length(config, target.max_length)
+    headers = read_target_headers(sources[0], target)
     draft = read_draft_config(sources[1], target, options=options)
     _check_heads(config, target, draft)
-    return Models(sources[0], sources[1], target, draft)
+    notes = (
+        *headers.notes,
+        cast_note(headers.floats, config.dtype, what="target"),
+        cast_note(frozenset(draft.stored_dtype.split(" and ")) - {""}, config.dtype, what="draft"),
+    )
+    return Models(sources[0], sources[1], target, draft, notes=tuple(note for note in notes if note))
 
 
 def _models_with_configs(config: BuildConfig, options: DraftOptions, weights: bool) -> Models:

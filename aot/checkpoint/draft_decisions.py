@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aot.checkpoint.draft_format import DraftFields
-from aot.checkpoint.tensors import Shapes
+from aot.checkpoint.headers import Shapes
 
 
 def axis_size(shapes: Shapes, name: str, axis: int) -> int | None:

@@ -14,7 +14,7 @@ from aot.checkpoint.draft_format import DraftFields
 from aot.checkpoint.draft_heads import heads_of
 from aot.checkpoint.draft_options import DraftOptions, TargetFacts
 from aot.checkpoint.draft_tensors import EMBEDDING, HEAD
-from aot.checkpoint.tensors import Shapes
+from aot.checkpoint.headers import Shapes
 from runtime.bundle.errors import ConfigError
 
 

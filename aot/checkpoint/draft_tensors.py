@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from aot.checkpoint.draft_config import DraftConfig
-from aot.checkpoint.tensors import Shapes, check_shapes
+from aot.checkpoint.headers import Shapes
+from aot.checkpoint.tensors import check_shapes
 from runtime.bundle.errors import ConfigError
 
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"

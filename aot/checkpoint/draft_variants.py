@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aot.checkpoint.draft_format import DraftFields, unsupported
 from aot.checkpoint.fields import brief
-from aot.checkpoint.tensors import Shapes
+from aot.checkpoint.headers import Shapes
 
 AUX_IDS = "eagle_aux_hidden_state_layer_ids"
 # Every name under which trainers write those ids, at the top level and under eagle_config alike

@@ -9,22 +9,26 @@ one that our graphs lack: a wrong answer is worse than none.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aot.checkpoint.families.family import Family, refuse_unless
 from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields, brief, read_json
 from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import read_gguf_header
+from aot.checkpoint.headers import Headers, Shapes, read_headers
 from aot.checkpoint.rope import reach, read_rope
 from aot.checkpoint.source import ModelSource
-from aot.checkpoint.tensors import Shapes, check_shapes, read_tensors
+from aot.checkpoint.tensors import cast, check_shapes, read_tensors
 from runtime.bundle.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -223,13 +227,26 @@ def layer_shapes(config: TargetConfig) -> Shapes:
     }
 
 
+def read_target_headers(source: ModelSource, config: TargetConfig) -> Headers:
+    """The target's tensors, without their data, checked against `config`; of a GGUF file none are listed.
+
+    Raises:
+        ConfigError: a tensor is missing, unknown or of the wrong shape, or a header cannot be read.
+    """
+    if source.kind == "gguf":
+        return Headers({}, {}, frozenset())
+    headers = read_headers(source.path)
+    check_shapes(_read(headers.shapes, config), target_shapes(config), what="target")
+    return headers
+
+
 def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """The target's weights by the names of `target_shapes`, contiguous, on the CPU, cast to `dtype`.
 
     Quantised GGUF tensors are dequantised in float32 first.
 
     Raises:
-        ConfigError: a tensor is missing, unknown or of the wrong shape, or the weights cannot be read.
+        ConfigError: a tensor is missing, unknown or of the wrong shape or not finite, or the weights cannot be read.
     """
     if source.kind == "gguf":
         from aot.checkpoint.gguf_weights import read_gguf_weights
@@ -238,11 +255,15 @@ def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.
     else:
         found = read_tensors(source.path)
     expected = target_shapes(config)
-    # Older checkpoints carry the rotary buffer of each layer, and tied ones a copy of the embedding table.
-    kept = {
+    kept = _read(found, config)
+    check_shapes({name: tuple(tensor.shape) for name, tensor in kept.items()}, expected, what="target")
+    return {name: cast(name, kept[name], dtype, what="target") for name in expected}
+
+
+def _read(found: Mapping[str, Found], config: TargetConfig) -> dict[str, Found]:
+    """Those that are read: older checkpoints carry the rotary buffer of each layer, tied ones a copy of the table."""
+    return {
         name: tensor
         for name, tensor in found.items()
         if not name.endswith("rotary_emb.inv_freq") and not (name == "lm_head.weight" and config.tie_word_embeddings)
     }
-    check_shapes({name: tuple(tensor.shape) for name, tensor in kept.items()}, expected, what="target")
-    return {name: kept[name].to(dtype).contiguous() for name in expected}

@@ -385,7 +385,10 @@ def test_an_embedding_of_nan_is_refused(
     source = write_draft(draft_json, draft_tensors)
     with pytest.raises(ConfigError) as caught:
         load_draft_weights(source, read_draft_config(source, target), target, torch.float32)
-    assert caught.value.sentence() == ("embed_tokens.weight of the draft checkpoint holds values that are not finite.")
+    assert caught.value.sentence() == (
+        "embed_tokens.weight of the draft checkpoint holds values that are not finite: "
+        "expected finite values in float32, found 2048 of 2048 in float32, stored as float32."
+    )
 
 
 def test_a_draft_in_gguf_is_refused(target: TargetConfig) -> None:
