@@ -14,6 +14,7 @@ from aot.checkpoint.draft import (
     load_draft_weights,
     read_draft_config,
 )
+from aot.checkpoint.endings import NOTHING_ENDS
 from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
 from aot.checkpoint.source import NotFetchedError, resolve
 from aot.checkpoint.target import (
@@ -72,6 +73,7 @@ def _models_of_sources(config: BuildConfig, options: DraftOptions) -> Models:
     _check_heads(config, target, draft)
     notes = (
         *headers.notes,
+        "" if target.eos_token_ids else NOTHING_ENDS,
         cast_note(headers.floats, config.dtype, what="target"),
         cast_note(frozenset(draft.stored_dtype.split(" and ")) - {""}, config.dtype, what="draft"),
     )

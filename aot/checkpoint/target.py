@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aot.checkpoint.endings import eos_of_configs, eos_of_tokenizer
 from aot.checkpoint.families.family import Family, refuse_unless
 from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields, brief, read_json
@@ -39,7 +40,7 @@ class TargetConfig:
 
     Attributes:
         family: a key of the registry of families.
-        eos_token_ids: generation ends at any of these; the generation config's where the model has one.
+        eos_token_ids: generation ends at any of these, which are all that the model's files name (endings.py).
         tie_word_embeddings: the output head is the embedding table, and `lm_head.weight` does not exist.
     """
 
@@ -97,13 +98,18 @@ def read_target_config(source: ModelSource) -> TargetConfig:
         name = source.path.name
         return _from_config(Fields(config_from_gguf(read_gguf_header(source.path), name), name), Fields({}, name))
     generation = source.path / "generation_config.json"
-    return _from_config(
+    target = _from_config(
         Fields(read_json(source.path / "config.json"), f"{source.path.name}/config.json"),
         Fields(
             read_json(generation) if generation.is_file() else {},
             f"{source.path.name}/generation_config.json",
         ),
     )
+    token = eos_of_tokenizer(source.path)
+    # A tokenizer may have tokens that the model cannot give
+    if token is None or token in target.eos_token_ids or not 0 <= token < target.vocab_size:
+        return target
+    return dataclasses.replace(target, eos_token_ids=(*target.eos_token_ids, token))
 
 
 def target_config_from_json(path_or_dict: Path | str | dict[str, Any]) -> TargetConfig:
@@ -125,7 +131,6 @@ def _from_config(config: Fields, generation: Fields) -> TargetConfig:
     max_positions = config.integer("max_position_embeddings", family.max_position_embeddings)
     theta, scaling, _ = read_rope(config, max_positions=max_positions)
     features = family.features(config, num_layers)
-    eos_from = generation if generation.has("eos_token_id") else config
     target = TargetConfig(
         family=name,
         hidden_size=hidden_size,
@@ -140,7 +145,7 @@ def _from_config(config: Fields, generation: Fields) -> TargetConfig:
         rope_scaling=scaling,
         max_position_embeddings=max_positions,
         tie_word_embeddings=config.flag("tie_word_embeddings", False),
-        eos_token_ids=eos_from.integers("eos_token_id", ()),
+        eos_token_ids=eos_of_configs(config, generation),
         bos_token_id=config.integer("bos_token_id") if config.has("bos_token_id") else None,
         **dataclasses.asdict(features),
     )

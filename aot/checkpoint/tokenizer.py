@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aot.checkpoint.fields import read_json
+from aot.checkpoint.endings import special_tokens, token_text
 from aot.checkpoint.gguf_header import read_gguf_header
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import read_target_config
@@ -47,12 +47,12 @@ def write_tokenizer(source: ModelSource, out: Path) -> bool:
     else:
         return False
     template = facts.get("chat_template")
-    bos = _token_text(facts.get("bos_token"))
+    bos = token_text(facts.get("bos_token"))
     declared = facts.get("add_bos_token")
     info = {
         "bos_token": bos,
-        "eos_token": _token_text(facts.get("eos_token")),
-        "pad_token": _token_text(facts.get("pad_token")),
+        "eos_token": token_text(facts.get("eos_token")),
+        "pad_token": token_text(facts.get("pad_token")),
         # The declaration wins: transformers itself rebuilds the post-processor from it.
         "add_bos": declared if isinstance(declared, bool) else _begins_with(tokenizer, bos, source),
         "eos_token_ids": list(read_target_config(source).eos_token_ids),
@@ -68,10 +68,7 @@ def write_tokenizer(source: ModelSource, out: Path) -> bool:
 
 def _facts_of_folder(folder: Path) -> dict[str, Any]:
     """Special tokens, add_bos_token and the chat template, from the files transformers keeps them in."""
-    facts: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (folder / name).is_file():
-            facts |= {key: value for key, value in read_json(folder / name).items() if value is not None}
+    facts = special_tokens(folder)
     template_file = folder / "chat_template.jinja"
     if template_file.is_file():
         facts["chat_template"] = template_file.read_bytes().decode("utf-8")
@@ -95,12 +92,6 @@ def _default_template(named: list[Any], folder: Path) -> str:
         f"{folder.name}/tokenizer_config.json has several chat templates and none is named default",
         repair="put the one to use into chat_template.jinja beside it",
     )
-
-
-def _token_text(token: Any) -> str | None:
-    """A special token's text; configs write it as a string or as an object with its text under "content"."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
 
 
 def _begins_with(tokenizer: bytes, bos: str | None, source: ModelSource) -> bool:

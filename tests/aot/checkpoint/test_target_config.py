@@ -101,13 +101,14 @@ def test_keys_that_a_llama_config_may_leave_out(target_json: Json) -> None:
 @pytest.mark.parametrize(
     ("generation", "expected"),
     [
-        ({"eos_token_id": [7, 2]}, (7, 2)),
-        ({"eos_token_id": 9}, (9,)),
+        ({"eos_token_id": [7, 2]}, (2, 7)),
+        ({"eos_token_id": 9}, (2, 9)),
         ({"eos_token_id": None}, (2,)),
+        ({"eos_token_id": [None, 9]}, (2, 9)),
         (None, (2,)),
     ],
 )
-def test_the_generation_config_decides_what_ends_a_text(
+def test_C5_every_id_that_either_config_names_ends_a_text(
     generation: Json | None, expected: tuple[int, ...], target_json: Json, tmp_path: Path
 ) -> None:
     assert read_target_config(folder(tmp_path, target_json, generation)).eos_token_ids == expected
