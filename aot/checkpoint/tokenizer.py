@@ -47,6 +47,7 @@ def write_tokenizer(source: ModelSource, out: Path) -> bool:
     else:
         return False
     template = facts.get("chat_template")
+    _check_text(facts, source)
     bos = token_text(facts.get("bos_token"))
     declared = facts.get("add_bos_token")
     info = {
@@ -71,7 +72,10 @@ def _facts_of_folder(folder: Path) -> dict[str, Any]:
     facts = special_tokens(folder)
     template_file = folder / "chat_template.jinja"
     if template_file.is_file():
-        facts["chat_template"] = template_file.read_bytes().decode("utf-8")
+        try:
+            facts["chat_template"] = template_file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _broken(f"chat_template.jinja of {folder.name} is not UTF-8 text", error) from None
     elif isinstance(facts.get("chat_template"), list):
         facts["chat_template"] = _default_template(facts["chat_template"], folder)
     elif not isinstance(facts.get("chat_template"), str | None):
@@ -100,15 +104,26 @@ def _begins_with(tokenizer: bytes, bos: str | None, source: ModelSource) -> bool
 
     try:
         loaded = Tokenizer.from_str(tokenizer.decode("utf-8"))
+        first: list[int] = loaded.encode("a").ids[:1]
     # The library raises plain Exception for every malformed file.
     except Exception as error:
-        raise ConfigError(
-            f"tokenizer.json of {source.path.name} cannot be read",
-            found=str(error),
-            repair="fetch the model's tokenizer files again",
-        ) from error
-    first: list[int] = loaded.encode("a").ids[:1]
+        raise _broken(f"tokenizer.json of {source.path.name} cannot be read", error) from error
     return bos is not None and first == [loaded.token_to_id(bos)]
+
+
+def _check_text(facts: dict[str, Any], source: ModelSource) -> None:
+    """Refuse lone surrogates, which JSON can spell and no UTF-8 file can hold."""
+    texts = {name: token_text(facts.get(name)) for name in ("bos_token", "eos_token", "pad_token", "chat_template")}
+    for name, text in texts.items():
+        try:
+            (text or "").encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _broken(f"{name} of {source.path.name} is not Unicode text", error) from None
+
+
+def _broken(what: str, error: Exception) -> ConfigError:
+    found = " ".join(str(error).split())[:300] or type(error).__name__
+    return ConfigError(what, found=found, repair="fetch the model's tokenizer files again")
 
 
 def _converted(folder: Path, gguf_file: str | None) -> tuple[bytes, dict[str, Any]]:
