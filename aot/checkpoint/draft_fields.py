@@ -171,8 +171,13 @@ def _features(
     whole = width is not None and width % target.hidden_size == 0
     measured = width // target.hidden_size if width is not None and whole else None
     holder = fields.holder("num_aux_hidden_states")
-    if measured is None and holder.has("num_aux_hidden_states"):
-        measured = holder.integer("num_aux_hidden_states")
+    said = holder.integer("num_aux_hidden_states") if holder.has("num_aux_hidden_states") else None
+    if measured is not None and said not in (None, measured):
+        made.notes.append(
+            f"num_aux_hidden_states of {fields.where} is {said}, the draft's weights have {measured}; "
+            "the weights are taken"
+        )
+    measured = said if measured is None else measured
     aux = read_aux_layers(fields, target.num_layers, measured, options)
     made.by("aux_layers", aux.source)
     made.by("aux_semantic", aux.semantic_source)

@@ -90,6 +90,15 @@ def norm_output(made: Decisions, options: DraftOptions) -> bool:
 
 def feature_norm(made: Decisions) -> Literal["none", "joined", "each"]:
     """none, joined or each: by the flags and by the tensors."""
+    fields = made.fields
+    if fields.has("fc_norm") and fields.has("use_aux_norm"):
+        newer, older = fields.flag("fc_norm", False), fields.flag("use_aux_norm", False)
+        if newer != older:
+            raise ConfigError(
+                f"the norm of each auxiliary state stands in {fields.where} twice, with different values",
+                found=f"fc_norm {newer} and, under its older name, use_aux_norm {older}",
+                repair="remove the wrong one",
+            )
     joined = made.tensor("feature_norm", "input_norm.weight", "norm_before_fc")
     joined_source = made.sources["feature_norm"]
     each = made.tensor("feature_norm", "fc_norm.0.weight", "fc_norm", "use_aux_norm")

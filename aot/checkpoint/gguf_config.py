@@ -41,8 +41,8 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
                 f"{where} is {what}, which is not supported yet from GGUF",
                 repair="give the original checkpoint's folder or hub id instead",
             )
-    if "token_embd.weight" not in header.shapes:
-        raise ConfigError(f"{where} has no token_embd.weight", repair="fetch the file again")
+    if len(header.shapes.get("token_embd.weight", ())) != 2:
+        raise ConfigError(f"{where} has no token_embd.weight of two dimensions", repair="fetch the file again")
     num_heads = facts.integer(f"{family}.attention.head_count")
     hidden_size = facts.integer(f"{family}.embedding_length")
     # Families whose heads are of a size of their own store it as the key's length and may leave the rest out

@@ -40,7 +40,7 @@ class Headers:
     Attributes:
         files: each tensor's name, and the file that it is read from.
         shapes: their shapes.
-        floats: the float types in which tensors are stored, such as "bfloat16"; other types are left out.
+        floats: the float types in which tensors are stored, such as "bfloat16"; other types, and GGUF's, are left out.
         notes: what a user should be told, one sentence each, without a full stop.
     """
 

@@ -20,6 +20,7 @@ from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields, brief, read_json
 from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import read_gguf_header
+from aot.checkpoint.gguf_names import hugging_face_name
 from aot.checkpoint.headers import Headers, Shapes, read_headers
 from aot.checkpoint.rope import reach, read_rope
 from aot.checkpoint.source import ModelSource
@@ -233,14 +234,17 @@ def layer_shapes(config: TargetConfig) -> Shapes:
 
 
 def read_target_headers(source: ModelSource, config: TargetConfig) -> Headers:
-    """The target's tensors, without their data, checked against `config`; of a GGUF file none are listed.
+    """The target's tensors, without their data, checked against `config`; a GGUF file's by Hugging Face's names.
 
     Raises:
         ConfigError: a tensor is missing, unknown or of the wrong shape, or a header cannot be read.
     """
     if source.kind == "gguf":
-        return Headers({}, {}, frozenset())
-    headers = read_headers(source.path)
+        stored = read_gguf_header(source.path).shapes
+        shapes = {hugging_face_name(name): shape for name, shape in stored.items()}
+        headers = Headers(dict.fromkeys(shapes, source.path), shapes, frozenset())
+    else:
+        headers = read_headers(source.path)
     check_shapes(_read(headers.shapes, config), target_shapes(config), what="target")
     return headers
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aot.checkpoint.families.registry import FAMILIES
-from aot.checkpoint.gguf_weights import _hugging_face_name
+from aot.checkpoint.gguf_names import hugging_face_name
 from aot.checkpoint.random_weights import random_target_weights
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import (
@@ -298,4 +298,4 @@ def test_gguf_names_are_the_packages_own(family: str, shape: Json) -> None:
     names = gguf.get_tensor_name_map(arch, 8)
     for name in target_shapes(read(shape, family)):
         stem, _, kind = name.rpartition(".")
-        assert _hugging_face_name(f"{names.get_name(stem)}.{kind}") == name
+        assert hugging_face_name(f"{names.get_name(stem)}.{kind}") == name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -100,11 +101,12 @@ def test_B6_nothing_is_compiled_before_the_tokenizer_is_opened(
 
     monkeypatch.setattr(build, "_compile", compiled)
     monkeypatch.setattr(build, "_load", lambda plan: (None, None))
-    out, nothing = tmp_path / "bundle", (None,) * 4
+    arguments: dict[str, Any] = dict.fromkeys(inspect.signature(build._build).parameters)
+    arguments |= {"plan": Plan, "output": tmp_path / "bundle"}
     with pytest.raises(AssertionError, match="compiled"):
-        build._build(Plan, None, None, out, *nothing, 0.0)  # type: ignore[arg-type, call-arg]
+        build._build(**arguments)
     (source.path / "chat_template.jinja").write_text("{% for m in messages %}")
     with pytest.raises(Eagle3Error) as caught:
-        build._build(Plan, None, None, out, *nothing, 0.0)  # type: ignore[arg-type, call-arg]
+        build._build(**arguments)
     assert caught.value.exit_code == 3
     assert list(tmp_path.glob(".bundle*")) == []
