@@ -17,7 +17,7 @@ from aot.checkpoint.headers import read_headers
 from aot.checkpoint.random_weights import random_target_weights
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import TargetConfig, load_target_weights, read_target_headers
-from aot.checkpoint.tensors import cast_note, read_tensors
+from aot.checkpoint.tensors import cast, cast_note, read_tensors
 from runtime.bundle.errors import ConfigError
 
 Json = dict[str, Any]
@@ -201,3 +201,14 @@ def test_a_target_s_shapes_are_checked_before_its_data_is_read(target: TargetCon
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ConfigError, match=r"lacks model\.norm\.weight"):
         read_target_headers(source, target)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [0, 17, 1023, 4098])
+def test_N1_one_value_anywhere_is_found(dtype: torch.dtype, value: float, place: int) -> None:
+    tensor = torch.linspace(-1, 1, 4099).to(dtype)
+    assert torch.equal(cast("x", tensor, dtype, what="draft"), tensor)
+    tensor[place] = value
+    with pytest.raises(ConfigError, match="found 1 of 4099"):
+        cast("x", tensor, dtype, what="draft")
