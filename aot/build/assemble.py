@@ -152,7 +152,7 @@ def output_turn(output: Path) -> str:
 
     Two at once would each take the other's staged files for leftovers.
     """
-    return "output-" + hashlib.sha256(str(output.resolve()).encode()).hexdigest()
+    return "output-" + hashlib.sha256(os.fsencode(output.resolve())).hexdigest()
 
 
 def check_output(output: Path) -> None:

@@ -66,10 +66,10 @@ def read_draft_config(
         raise ConfigError(
             "a draft in GGUF is not supported yet",
             expected="a folder or hub id with config.json and safetensors",
-            found=source.path.name,
+            found=source.name,
             repair="give the original draft checkpoint as speculative_config.model",
         )
-    name = source.path.name
+    name = source.name
     fields = draft_fields(Fields(read_json(source.path / "config.json"), f"{name}/config.json"))
     refuse_unsupported_config(fields)
     if (source.path / "hf_quant_config.json").is_file():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,11 @@ class ModelSource:
     kind: Kind
     path: Path
 
+    @property
+    def name(self) -> str:
+        """The file's or folder's own name, as text: notes with it are kept in manifests, which are UTF-8."""
+        return os.fsencode(self.path.name).decode("utf-8", "replace")
+
     def files(self) -> list[Path]:
         """The files that make up the model, sorted by name."""
         if self.kind == "gguf":
@@ -74,7 +80,7 @@ class ModelSource:
         for path in self.files():
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            total.update(f"{path.name}\0{digest}\n".encode())
+            total.update(os.fsencode(path.name) + f"\0{digest}\n".encode())
         return total.hexdigest()
 
 

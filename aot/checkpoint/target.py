@@ -96,14 +96,14 @@ def read_target_config(source: ModelSource) -> TargetConfig:
         ConfigError: it cannot be read, or is of a family or has a feature that is not supported.
     """
     if source.kind == "gguf":
-        name = source.path.name
+        name = source.name
         return _from_config(Fields(config_from_gguf(read_gguf_header(source.path), name), name), Fields({}, name))
     generation = source.path / "generation_config.json"
     target = _from_config(
-        Fields(read_json(source.path / "config.json"), f"{source.path.name}/config.json"),
+        Fields(read_json(source.path / "config.json"), f"{source.name}/config.json"),
         Fields(
             read_json(generation) if generation.is_file() else {},
-            f"{source.path.name}/generation_config.json",
+            f"{source.name}/generation_config.json",
         ),
     )
     token = eos_of_tokenizer(source.path)

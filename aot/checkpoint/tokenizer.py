@@ -107,7 +107,7 @@ def _begins_with(tokenizer: bytes, bos: str | None, source: ModelSource) -> bool
         first: list[int] = loaded.encode("a").ids[:1]
     # The library raises plain Exception for every malformed file.
     except Exception as error:
-        raise _broken(f"tokenizer.json of {source.path.name} cannot be read", error) from error
+        raise _broken(f"tokenizer.json of {source.name} cannot be read", error) from error
     return bos is not None and first == [loaded.token_to_id(bos)]
 
 
@@ -118,7 +118,7 @@ def _check_text(facts: dict[str, Any], source: ModelSource) -> None:
         try:
             (text or "").encode("utf-8")
         except UnicodeEncodeError as error:
-            raise _broken(f"{name} of {source.path.name} is not Unicode text", error) from None
+            raise _broken(f"{name} of {source.name} is not Unicode text", error) from None
 
 
 def _broken(what: str, error: Exception) -> ConfigError:

@@ -50,7 +50,7 @@ def _compile_template(tokenizer: Tokenizer) -> None:
 
 def _refusal(source: ModelSource, what: str, found: str) -> ConfigError:
     return ConfigError(
-        f"eagle3-run could not use the tokenizer of {source.path.name}",
+        f"eagle3-run could not use the tokenizer of {source.name}",
         expected="tokenizer and chat template files that the runtime can open",
         found=f"{what[:1].lower()}{what[1:]}" + (f" ({' '.join(found.split())[:300]})" if found else ""),
         repair="fetch the model's tokenizer files again, or mend the one that is named",
