@@ -26,7 +26,7 @@ from aot.checkpoint.target import (
 )
 from aot.checkpoint.tensors import cast_note
 from aot.config import BuildConfig, Heads, check_against_model, check_heads
-from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup
+from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup, HostError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -173,7 +173,26 @@ def _refuse(found: Sequence[ConfigError]) -> None:
 
 
 def load_weights(config: BuildConfig, models: Models) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-    """Both models' weights in the configuration's dtype, under the checkpoints' names."""
+    """Both models' weights in the configuration's dtype, under the checkpoints' names.
+
+    Raises:
+        ConfigError: a checkpoint cannot be read, or its weights are not finite in that dtype.
+        HostError: the weights are larger than the memory that can be had.
+    """
+    try:
+        return _weights(config, models)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        raise HostError(
+            "the models' weights do not fit into this machine's memory",
+            expected="room for both models in dtype " + config.dtype,
+            found=" ".join(str(error).split())[-200:] or "no more memory",
+            repair="build on a larger machine, or correct the sizes in the models' config.json",
+        ) from None
+
+
+def _weights(config: BuildConfig, models: Models) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
     import torch
 
     dtype: torch.dtype = getattr(torch, config.dtype)
