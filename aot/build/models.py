@@ -14,11 +14,19 @@ from aot.checkpoint.draft import (
     load_draft_weights,
     read_draft_config,
 )
+from aot.checkpoint.endings import NOTHING_ENDS
 from aot.checkpoint.random_weights import random_draft_weights, random_target_weights
 from aot.checkpoint.source import NotFetchedError, resolve
-from aot.checkpoint.target import TargetConfig, load_target_weights, read_target_config, target_config_from_json
+from aot.checkpoint.target import (
+    TargetConfig,
+    load_target_weights,
+    read_target_config,
+    read_target_headers,
+    target_config_from_json,
+)
+from aot.checkpoint.tensors import cast_note
 from aot.config import BuildConfig, Heads, check_against_model, check_heads
-from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup
+from runtime.bundle.errors import ConfigError, Eagle3Error, ErrorGroup, HostError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,9 +68,16 @@ def _models_of_sources(config: BuildConfig, options: DraftOptions) -> Models:
         raise problems[0] if len(problems) == 1 else ErrorGroup("Both models are missing", problems)
     target = read_target_config(sources[0])
     _check_length(config, target.max_length)
+    headers = read_target_headers(sources[0], target)
     draft = read_draft_config(sources[1], target, options=options)
     _check_heads(config, target, draft)
-    return Models(sources[0], sources[1], target, draft)
+    notes = (
+        *headers.notes,
+        "" if target.eos_token_ids else NOTHING_ENDS,
+        cast_note(headers.floats, config.dtype, what="target"),
+        cast_note(frozenset(draft.stored_dtype.split(" and ")) - {""}, config.dtype, what="draft"),
+    )
+    return Models(sources[0], sources[1], target, draft, notes=tuple(note for note in notes if note))
 
 
 def _models_with_configs(config: BuildConfig, options: DraftOptions, weights: bool) -> Models:
@@ -158,7 +173,26 @@ def _refuse(found: Sequence[ConfigError]) -> None:
 
 
 def load_weights(config: BuildConfig, models: Models) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-    """Both models' weights in the configuration's dtype, under the checkpoints' names."""
+    """Both models' weights in the configuration's dtype, under the checkpoints' names.
+
+    Raises:
+        ConfigError: a checkpoint cannot be read, or its weights are not finite in that dtype.
+        HostError: the weights are larger than the memory that can be had.
+    """
+    try:
+        return _weights(config, models)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        raise HostError(
+            "the models' weights do not fit into this machine's memory",
+            expected="room for both models in dtype " + config.dtype,
+            found=" ".join(str(error).split())[-200:] or "no more memory",
+            repair="build on a larger machine, or correct the sizes in the models' config.json",
+        ) from None
+
+
+def _weights(config: BuildConfig, models: Models) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
     import torch
 
     dtype: torch.dtype = getattr(torch, config.dtype)

@@ -1,8 +1,9 @@
 """One build from plan to published bundle.
 
     1  nothing changed since the bundle at the output was built: stop
-    2  compile the units that the cache lacks, in worker processes; meanwhile load the weights
-    3  stage: units, weights in the layouts that the units want, tokenizer, manifest
+    2  stage the tokenizer and open it as the runtime will; then compile the units that the cache lacks, in worker
+       processes, and meanwhile load the weights
+    3  stage: units, weights in the layouts that the units want, manifest
     4  verify: graphs against eager PyTorch, bits across rows and buckets, scripted accept patterns
     5  publish the staged folder with one rename
 
@@ -194,7 +195,11 @@ def _build(
 ) -> tuple[list[UnitResult], tuple[NeffResult, ...], Manifest]:
     """Steps 2 to 5."""
     from aot.build.finish import add_to_record
+    from aot.verify.tokenizer import place_tokenizer
 
+    if plan.models.target_source is not None:
+        with naming(staging):
+            place_tokenizer(plan.models.target_source, staging / "tokenizer", plan.models.target.vocab_size)
     loader = ThreadPoolExecutor(max_workers=1)
     try:
         weights = loader.submit(_load, plan)
@@ -291,7 +296,6 @@ def _stage(
     from aot.build.store import WeightStore, digest, wanted_layouts
     from aot.build.verify import verify
     from aot.checkpoint.draft import embedding_note
-    from aot.checkpoint.tokenizer import write_tokenizer
 
     units = place_units(plan, backend, cache, staging)
     held, stored, digests = {}, {}, {}
@@ -307,8 +311,6 @@ def _stage(
         stored = store.references
         # A map that was made from other data than the head was trained on shows here and nowhere else
         digests = {"d2t_sha256": digest(draft["d2t"]), "lm_head_sha256": digest(held["draft"]["lm_head.weight"])}
-    if plan.models.target_source is not None:
-        write_tokenizer(plan.models.target_source, staging / "tokenizer")
     manifest = draft_manifest(plan, backend, units, stored, prints, builder_version(), digests)
     manifest = dataclasses.replace(manifest, files=list_files(staging))
     size = sum(entry.size for entry in manifest.files.values())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from aot.checkpoint.draft_format import DraftFields
 from aot.checkpoint.draft_options import DraftOptions, Semantic
-from aot.checkpoint.draft_variants import AUX_IDS, LAYER_IDS
+from aot.checkpoint.draft_variants import AUX_IDS, ID_KEYS
 from runtime.bundle.errors import ConfigError
 
 # How many states the default list names.
@@ -47,9 +47,9 @@ def read_aux_layers(
     """The auxiliary layers of a draft.
 
     Our own key `aux_layers` of config.json states positions plainly. Other ids are read by `options.aux_semantic`;
-    under auto, lists that begin with 2 are inputs, those that begin with 1 are outputs, and a list that names N,
-    the target's layers, can only be inputs. Without any ids they are (2, N // 2, N - 3), as in SafeAILab's and
-    vLLM's code.
+    under auto, lists that begin with 2 are inputs, those that begin with 1 are outputs, a list that names N,
+    the target's layers, can only be inputs, and so are a speculators file's that begin with neither. Without any ids
+    they are (2, N // 2, N - 3), as in SafeAILab's and vLLM's code.
 
     Args:
         num_layers: N, the target's layers; None where the target is not known.
@@ -84,17 +84,11 @@ def _named(
     elif fields.top.has("aux_layers"):
         return fields.top.integers("aux_layers"), "config", "input_of", "config", ""
     else:
-        holder, key = next(
-            (
-                (place, key)
-                for place, key in ((fields.top, AUX_IDS), (fields.eagle, AUX_IDS), (fields.eagle, LAYER_IDS))
-                if place.has(key)
-            ),
-            (None, AUX_IDS),
-        )
-        if holder is None:
+        published = _published(fields)
+        if published is None:
             return None, "default", "input_of", "default", ""
-        ids, source, where = holder.integers(key), "config", holder.where
+        ids, where = published
+        source = "config"
     if not ids or list(ids) != sorted(set(ids)):
         raise _misfit(ids, num_layers, f"the auxiliary layer ids of {where}")
     if options.aux_semantic != "auto":
@@ -107,6 +101,12 @@ def _named(
             "draft eats (SpecForge, ModelOpt); speculative_config.aux_semantic states it"
         )
         return ids, source, "output_of", "default", note
+    if fields.form == "speculators" and source == "config":
+        note = (
+            f"the auxiliary layer ids {list(ids)} of {where} are taken for layers whose inputs the draft eats, as in "
+            "speculators; speculative_config.aux_semantic states it"
+        )
+        return ids, source, "input_of", "default", note
     raise ConfigError(
         f"the auxiliary layer ids of {where} can mean the inputs or the outputs of those layers",
         found=str(list(ids)),
@@ -115,6 +115,28 @@ def _named(
             "input_of; eagle3-build --probe-aux tries which fits"
         ),
     )
+
+
+def _published(fields: DraftFields) -> tuple[tuple[int, ...], str] | None:
+    """The ids of the config.json and where they stand; None where it has none.
+
+    Raises:
+        ConfigError: they stand at several places or under several names, and differ.
+    """
+    found = [
+        (place.integers(key), f"{key} of {place.where}")
+        for key in ID_KEYS
+        for place in (fields.top, fields.eagle)
+        if place.has(key)
+    ]
+    for ids, where in found[1:]:
+        if ids != found[0][0]:
+            raise ConfigError(
+                f"the auxiliary layer ids stand in {fields.where} twice, with different values",
+                found=f"{list(found[0][0])} as {found[0][1]}, {list(ids)} as {where}",
+                repair="remove the wrong ones, or state the right ones as speculative_config.aux_layers",
+            )
+    return (found[0][0], fields.where) if found else None
 
 
 def _default(fields: DraftFields, num_layers: int | None, num_states: int | None, options: DraftOptions) -> AuxLayers:

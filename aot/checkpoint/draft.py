@@ -20,9 +20,10 @@ from aot.checkpoint.draft_options import AS_PUBLISHED, DraftOptions, TargetFacts
 from aot.checkpoint.draft_tensors import EMBEDDING, canonical_names, check_draft_shapes, draft_shapes
 from aot.checkpoint.draft_variants import refuse_unsupported_config, refuse_unsupported_tensors
 from aot.checkpoint.fields import Fields, read_json
+from aot.checkpoint.headers import read_headers
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import TargetConfig
-from aot.checkpoint.tensors import read_shapes, read_tensors, stored_dtypes
+from aot.checkpoint.tensors import cast, read_tensors
 from aot.checkpoint.vocabulary_map import draft_to_target
 from runtime.bundle.errors import ConfigError
 
@@ -65,10 +66,10 @@ def read_draft_config(
         raise ConfigError(
             "a draft in GGUF is not supported yet",
             expected="a folder or hub id with config.json and safetensors",
-            found=source.path.name,
+            found=source.name,
             repair="give the original draft checkpoint as speculative_config.model",
         )
-    name = source.path.name
+    name = source.name
     fields = draft_fields(Fields(read_json(source.path / "config.json"), f"{name}/config.json"))
     refuse_unsupported_config(fields)
     if (source.path / "hf_quant_config.json").is_file():
@@ -77,13 +78,18 @@ def read_draft_config(
             expected="no hf_quant_config.json beside the weights",
             repair="give the unquantised checkpoint as speculative_config.model",
         )
-    shapes = canonical_names(read_shapes(source.path))
+    headers = read_headers(source.path)
+    shapes = canonical_names(headers.shapes)
     refuse_unsupported_tensors(shapes)
     facts = _facts(target) if target else facts_of_draft(fields, shapes)
     config = read_fields(fields, facts, shapes, _positions(aux_layers, options))
     check_draft_shapes(shapes, config)
-    stored = stored_dtypes(source.path)
-    return dataclasses.replace(config, stored_dtype=stored, sources={**config.sources, "stored_dtype": "weights"})
+    return dataclasses.replace(
+        config,
+        stored_dtype=" and ".join(sorted(headers.floats)),
+        sources={**config.sources, "stored_dtype": "weights"},
+        notes=(*config.notes, *headers.notes),
+    )
 
 
 def draft_config_from_json(
@@ -132,21 +138,9 @@ def load_draft_weights(
     check_draft_shapes(shapes, config)
     weights = {}
     for name in draft_shapes(config):
-        tensor = found[name]
-        if not tensor.is_floating_point():
-            raise ConfigError(
-                f"{name} of the draft checkpoint is not a tensor of floats",
-                found=str(tensor.dtype),
-                repair="give the unquantised checkpoint as speculative_config.model",
-            )
         # Some trainers save an embedding table that was filled with NaN to be replaced at load
-        if not tensor.isfinite().all():
-            hint = "; with speculative_config.draft_overrides.embed_tokens: target it shares the target's"
-            raise ConfigError(
-                f"{name} of the draft checkpoint holds values that are not finite",
-                repair="export the draft again" + (hint if name == EMBEDDING else ""),
-            )
-        weights[name] = tensor.to(dtype).contiguous()
+        hint = "; with speculative_config.draft_overrides.embed_tokens: target it shares the target's"
+        weights[name] = cast(name, found[name], dtype, what="draft", hint=hint if name == EMBEDDING else "")
     weights["d2t"] = draft_to_target(
         found.get("d2t"), found.get("t2d"), config.draft_vocab_size, target_config.vocab_size
     )

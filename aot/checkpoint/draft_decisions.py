@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aot.checkpoint.draft_format import DraftFields
-from aot.checkpoint.tensors import Shapes
+from aot.checkpoint.headers import Shapes
 
 
 def axis_size(shapes: Shapes, name: str, axis: int) -> int | None:
@@ -35,6 +35,7 @@ class Decisions:
             self.by(name, "config" if top.has(key) or default is None else "default")
             return top.integer(key) if default is None else top.integer(key, default)
         said = top.integer(key) if top.has(key) else None
+        top.in_range(key, measured)
         self.by(name, "config" if said == measured else "weights")
         if said not in (None, measured):
             self.notes.append(

@@ -11,9 +11,10 @@ from aot.checkpoint.aux_layers import AuxLayers, read_aux_layers
 from aot.checkpoint.draft_config import DraftConfig
 from aot.checkpoint.draft_decisions import Decisions, axis_size
 from aot.checkpoint.draft_format import DraftFields
+from aot.checkpoint.draft_heads import heads_of
 from aot.checkpoint.draft_options import DraftOptions, TargetFacts
-from aot.checkpoint.draft_tensors import EMBEDDING, HEAD, Q_PROJ
-from aot.checkpoint.tensors import Shapes
+from aot.checkpoint.draft_tensors import EMBEDDING, HEAD
+from aot.checkpoint.headers import Shapes
 from runtime.bundle.errors import ConfigError
 
 
@@ -33,23 +34,14 @@ def read_fields(fields: DraftFields, target: TargetFacts, shapes: Shapes, option
     made, top = Decisions(fields, shapes), fields.top
     hidden_size = made.size("hidden_size", "hidden_size", axis_size(shapes, "norm.weight", 0))
     intermediate = "intermediate_size_mlp" if top.has("intermediate_size_mlp") else "intermediate_size"
-    num_heads = made.size("num_heads", "num_attention_heads", None)
-    num_kv_heads = made.size("num_kv_heads", "num_key_value_heads", None, num_heads)
-    head_dim = _head_dim(made, hidden_size, num_heads)
-    if num_heads % num_kv_heads or head_dim % 2:
-        raise ConfigError(
-            f"the attention heads of {fields.where} do not fit together",
-            expected="query heads a multiple of key-value heads, and an even head_dim",
-            found=f"{num_heads}, {num_kv_heads} and {head_dim}",
-            repair="correct the config",
-        )
+    num_heads, num_kv_heads, head_dim = heads_of(made, hidden_size)
     vocab_size = _of_target(made, "vocab_size", target.vocab_size)
     target_hidden_size = _of_target(made, "target_hidden_size", target.hidden_size)
     draft_vocab_size = _draft_vocabulary(made, vocab_size)
     own_embedding, own_head = _shared(made, (vocab_size, hidden_size), target_hidden_size, options)
     features, aux = _features(made, hidden_size, target, options)
     rope_theta, rope_scaling = draft_parts.rope(made, options)
-    num_layers = draft_parts.layers(made)
+    num_layers = draft_parts.layers(made, target.num_layers)
     made.by("rms_norm_eps", "config" if top.has("rms_norm_eps") else "default")
     made.by("logit_scale", "config" if top.has("logit_scale") else "default")
     made.by("form", "config")
@@ -91,16 +83,6 @@ def read_fields(fields: DraftFields, target: TargetFacts, shapes: Shapes, option
         own_head=own_head,
         notes=tuple(made.notes),
     )
-
-
-def _head_dim(made: Decisions, hidden_size: int, num_heads: int) -> int:
-    """The key first: only with it do the projections' rows tell the number of heads from their size."""
-    rows = axis_size(made.shapes, Q_PROJ, 0)
-    if made.fields.top.has("head_dim"):
-        made.by("head_dim", "config")
-        return made.fields.top.integer("head_dim")
-    made.by("head_dim", "weights" if rows else "default")
-    return max(1, rows // num_heads if rows else hidden_size // num_heads)
 
 
 def _of_target(made: Decisions, key: str, expected: int) -> int:
@@ -189,8 +171,13 @@ def _features(
     whole = width is not None and width % target.hidden_size == 0
     measured = width // target.hidden_size if width is not None and whole else None
     holder = fields.holder("num_aux_hidden_states")
-    if measured is None and holder.has("num_aux_hidden_states"):
-        measured = holder.integer("num_aux_hidden_states")
+    said = holder.integer("num_aux_hidden_states") if holder.has("num_aux_hidden_states") else None
+    if measured is not None and said not in (None, measured):
+        made.notes.append(
+            f"num_aux_hidden_states of {fields.where} is {said}, the draft's weights have {measured}; "
+            "the weights are taken"
+        )
+    measured = said if measured is None else measured
     aux = read_aux_layers(fields, target.num_layers, measured, options)
     made.by("aux_layers", aux.source)
     made.by("aux_semantic", aux.semantic_source)

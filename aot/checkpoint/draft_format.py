@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from aot.checkpoint.fields import Fields
+from aot.checkpoint.fields import Fields, brief
 from runtime.bundle.errors import ConfigError
 
 Form = Literal["safeailab", "specforge", "modelopt", "speculators"]
@@ -23,6 +23,12 @@ Form = Literal["safeailab", "specforge", "modelopt", "speculators"]
 _MODELOPT_FLAGS = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
 # A draft's decoder layer is Llama's, with what the weights add to it, whatever the target is called here.
 _FAMILIES = ("llama", "llama4_text", "mistral", "qwen2", "qwen3")
+
+# What a speculators file says at its top of the draft as a whole, and in its layer's config of that class alone
+_EACH_ITS_OWN = {"architectures", "auto_map", "dtype", "model_type", "tie_word_embeddings", "torch_dtype"} | {
+    "transformers_version",
+    "use_cache",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class DraftFields:
         if self.top.has(key) and self.eagle.has(key) and self.top.raw[key] != self.eagle.raw[key]:
             raise ConfigError(
                 f"{key} stands in {self.where} twice, with different values",
-                found=f"{self.top.raw[key]!r} and, under eagle_config, {self.eagle.raw[key]!r}",
+                found=f"{brief(self.top.raw[key])} and, under eagle_config, {brief(self.eagle.raw[key])}",
                 repair="remove the wrong one",
             )
         return self.eagle if self.eagle.has(key) else self.top
@@ -80,6 +86,7 @@ def draft_fields(config: Fields) -> DraftFields:
             what = "parallel drafting (P-EAGLE)" if kind == "peagle" else "another method than EAGLE3"
             raise unsupported(f"{what} (speculators_model_type: {kind!r})", config.where)
         layer = config.mapping("transformer_layer_config")
+        _refuse_doubled(config, layer)
         # A key at the top is about the draft as a whole and goes before the layer's; null says nothing
         said = {key: value for key, value in config.raw.items() if value is not None}
         # The reader's keys are those of the one layer; the wrapper's own architectures and family say nothing of it
@@ -87,6 +94,21 @@ def draft_fields(config: Fields) -> DraftFields:
         top = Fields({**layer.raw, **said, **family}, config.where)
     _refuse_other_models(top)
     return DraftFields(form, top, eagle)
+
+
+def _refuse_doubled(config: Fields, layer: Fields) -> None:
+    """Refuse a key that the wrapper and its layer's config both have, with different values.
+
+    Raises:
+        ConfigError: naming the key and both values.
+    """
+    for key in sorted(config.raw.keys() & layer.raw.keys() - _EACH_ITS_OWN):
+        if config.has(key) and layer.has(key) and config.raw[key] != layer.raw[key]:
+            raise ConfigError(
+                f"{key} stands in {config.where} twice, with different values",
+                found=f"{brief(config.raw[key])} and, under transformer_layer_config, {brief(layer.raw[key])}",
+                repair="remove the wrong one",
+            )
 
 
 def unsupported(what: str, where: str) -> ConfigError:
@@ -113,7 +135,7 @@ def _refuse_other_models(config: Fields) -> None:
         raise ConfigError(
             f"the architecture in {config.where} is not an EAGLE3 draft's",
             expected="LlamaForCausalLMEagle3, Eagle3Speculator or another name with Eagle3 in it, or LlamaForCausalLM",
-            found=", ".join(map(str, listed)) or "none",
+            found=", ".join(map(brief, listed[:4])) or "none",
             repair="check that speculative_config.model names the draft and not a target",
         )
     family = config.text("model_type", "llama")

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from aot.checkpoint.draft_decisions import Decisions
 from aot.checkpoint.draft_format import DraftFields, unsupported
 from aot.checkpoint.draft_options import DraftOptions
-from aot.checkpoint.draft_tensors import last_layer
+from aot.checkpoint.draft_tensors import layer_indices, layer_prefix
+from aot.checkpoint.fields import brief
 from aot.checkpoint.rope import read_rope
 from runtime.bundle.errors import ConfigError
 
@@ -28,20 +29,29 @@ def rope(made: Decisions, options: DraftOptions) -> tuple[float, dict[str, Any] 
     return theta, scaling
 
 
-def layers(made: Decisions) -> int:
-    """At least as many as the config says: where the file has fewer, the missing tensors are named."""
+def layers(made: Decisions, target_layers: int | None) -> int:
+    """As many as the weights have, whatever the config says: published ones repeat their target's number.
+
+    Raises:
+        ConfigError: a layer between two others is missing; or no weights are at hand, and the config's number is
+            the target's own.
+    """
+    held = layer_indices(made.shapes)
+    if gap := next((layer for layer in range(max(held, default=0)) if layer not in held), None):
+        raise ConfigError(
+            f"the draft checkpoint lacks the layer {layer_prefix(gap)[:-1]}",
+            expected=f"every layer up to layers.{max(held)}",
+            repair="fetch the checkpoint again, or export the draft again",
+        )
     said = made.fields.top.integer("num_hidden_layers", 1)
-    measured = last_layer(made.shapes) + 1 if made.shapes else said
-    if measured > said:
-        made.by("num_layers", "weights")
-        if made.fields.top.has("num_hidden_layers"):
-            made.notes.append(
-                f"num_hidden_layers of {made.fields.where} is {said}, the draft's weights have {measured}; "
-                "the weights are taken"
-            )
-        return measured
-    made.by("num_layers", "config" if made.fields.top.has("num_hidden_layers") else "default")
-    return said
+    if not made.shapes and said > 1 and target_layers is not None and said >= target_layers:
+        raise ConfigError(
+            f"num_hidden_layers of {made.fields.where} is the target's, and there are no weights to count layers by",
+            expected="the draft's own number, 1 for nearly all",
+            found=str(said),
+            repair="correct num_hidden_layers, or name the draft's checkpoint",
+        )
+    return made.size("num_layers", "num_hidden_layers", max(held, default=0) + 1 if made.shapes else None, 1)
 
 
 def norm_before_residual(made: Decisions, options: DraftOptions) -> bool:
@@ -80,6 +90,15 @@ def norm_output(made: Decisions, options: DraftOptions) -> bool:
 
 def feature_norm(made: Decisions) -> Literal["none", "joined", "each"]:
     """none, joined or each: by the flags and by the tensors."""
+    fields = made.fields
+    if fields.has("fc_norm") and fields.has("use_aux_norm"):
+        newer, older = fields.flag("fc_norm", False), fields.flag("use_aux_norm", False)
+        if newer != older:
+            raise ConfigError(
+                f"the norm of each auxiliary state stands in {fields.where} twice, with different values",
+                found=f"fc_norm {newer} and, under its older name, use_aux_norm {older}",
+                repair="remove the wrong one",
+            )
     joined = made.tensor("feature_norm", "input_norm.weight", "norm_before_fc")
     joined_source = made.sources["feature_norm"]
     each = made.tensor("feature_norm", "fc_norm.0.weight", "fc_norm", "use_aux_norm")
@@ -119,7 +138,7 @@ def windows(made: Decisions, num_layers: int, options: DraftOptions) -> tuple[in
         raise ConfigError(
             f"layer_types of {made.fields.where} is wrong",
             expected="a list of full_attention and sliding_attention",
-            found=repr(types),
+            found=brief(types),
             repair="correct layer_types",
         )
     if "sliding_attention" in types:

@@ -6,14 +6,18 @@ Canonical names have the first layer as `midlayer.` and further ones as `layers.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from aot.checkpoint.draft_config import DraftConfig
-from aot.checkpoint.tensors import Shapes, check_shapes
+from aot.checkpoint.headers import Shapes
+from aot.checkpoint.tensors import check_shapes
 from runtime.bundle.errors import ConfigError
 
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
-Q_PROJ = "midlayer.self_attn.q_proj.weight"
+Q_PROJ, K_PROJ = "midlayer.self_attn.q_proj.weight", "midlayer.self_attn.k_proj.weight"
+Q_NORM = "midlayer.self_attn.q_norm.weight"
 
 # Other trainers' names: SpecForge's older norms, and ModelOpt's, whose layer norms its two inputs outside.
 _RENAMED = {
@@ -52,10 +56,10 @@ def layer_prefix(layer: int) -> str:
     return "midlayer." if layer == 0 else f"layers.{layer}."
 
 
-def last_layer(found: dict[str, Any]) -> int:
-    """The highest index of a decoder layer among canonical names; 0 where there is only the first."""
+def layer_indices(found: Iterable[str]) -> set[int]:
+    """The indices of the decoder layers among canonical names; the first layer is always one of them."""
     parts = [name.split(".") for name in found if name.startswith("layers.")]
-    return max((int(part[1]) for part in parts if len(part) > 1 and part[1].isdecimal()), default=0)
+    return {0} | {int(part[1]) for part in parts if len(part) > 1 and re.fullmatch("[0-9]{1,9}", part[1])}
 
 
 def draft_shapes(config: DraftConfig) -> Shapes:

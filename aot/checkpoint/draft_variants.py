@@ -7,10 +7,12 @@ the reader does not know is refused rather than ignored.
 from __future__ import annotations
 
 from aot.checkpoint.draft_format import DraftFields, unsupported
-from aot.checkpoint.tensors import Shapes
+from aot.checkpoint.fields import brief
+from aot.checkpoint.headers import Shapes
 
 AUX_IDS = "eagle_aux_hidden_state_layer_ids"
-LAYER_IDS = "layer_ids"
+# Every name under which trainers write those ids, at the top level and under eagle_config alike
+ID_KEYS = (AUX_IDS, "layer_ids", "target_layer_ids")
 
 # Key -> (the value that means "without it", what the key asks for). A null or absent key asks for nothing.
 _TOP_LEVEL: dict[str, tuple[object, str]] = {
@@ -32,8 +34,7 @@ _EITHER: dict[str, tuple[object, str]] = {
     "parallel_draft_step": (1, "parallel drafting"),
 }
 _READ_UNDER_EAGLE = {
-    AUX_IDS,
-    LAYER_IDS,
+    *ID_KEYS,
     "fc_norm",
     "norm_before_fc",
     "norm_before_residual",
@@ -67,7 +68,7 @@ def refuse_unsupported_config(fields: DraftFields) -> None:
         for key, (neutral, what) in table.items():
             for place in places:
                 if place.has(key) and place.raw[key] != neutral:
-                    raise unsupported(f"{what} ({key}: {place.raw[key]!r})", place.where)
+                    raise unsupported(f"{what} ({key}: {brief(place.raw[key])})", place.where)
     known = {*_EITHER, *_READ_UNDER_EAGLE}
     unknown = sorted(key for key in eagle.raw if key not in known and eagle.has(key))
     if unknown:

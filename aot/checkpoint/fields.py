@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aot.checkpoint.ranges import integer_range, largest_number
 from runtime.bundle.errors import ConfigError
 
 _MISSING: Any = object()
@@ -17,13 +18,15 @@ def read_json(path: Path, *, repair: str = "") -> dict[str, Any]:
     """The JSON object in `path`.
 
     Raises:
-        ConfigError: the file is missing, is not JSON, or holds something other than an object.
+        ConfigError: the file is missing, is not JSON, holds something other than an object, or has a key twice with
+            different values.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist", repair=repair or f"give a folder that has {path.name}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    # ValueError: no UTF-8, no JSON, or a number of more digits than Python reads
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read as JSON",
             found=str(error),
@@ -37,6 +40,26 @@ def read_json(path: Path, *, repair: str = "") -> dict[str, Any]:
             repair="fetch the file again from where it came",
         )
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of `pairs`. JSON's readers let the last of two equal keys win in silence."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made and made[key] != value:
+            raise ValueError(f"the key {brief(key)} is there twice, with different values")
+        made[key] = value
+    return made
+
+
+def brief(value: object, most: int = 80) -> str:
+    """A foreign value as a sentence shows it, in at most `most` characters."""
+    try:
+        text = repr(value)
+    # A number of more digits than Python writes, or a list nested too deep
+    except (ValueError, RecursionError):
+        return f"a value of the type {type(value).__name__} that cannot be shown"
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 @dataclass(frozen=True)
@@ -64,21 +87,25 @@ class Fields:
 
     def _wrong(self, key: str, expected: str, found: Any) -> ConfigError:
         return ConfigError(
-            f"{key} of {self.where} is wrong", expected=expected, found=repr(found), repair=f"correct {key}"
+            f"{key} of {self.where} is wrong", expected=expected, found=brief(found), repair=f"correct {key}"
         )
 
-    def integer(self, key: str, default: int = _MISSING, *, least: int = 1) -> int:
-        """An integer of at least `least`; `default` where the key is absent or null."""
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self._wrong(key, f"an integer of at least {least}", value)
+    def integer(self, key: str, default: int = _MISSING) -> int:
+        """An integer in the range that `ranges` has for `key`; `default` where the key is absent or null."""
+        return self.in_range(key, self._value(key, default))
+
+    def in_range(self, key: str, value: object) -> int:
+        """`value`, which stands for `key`, checked as if it were written there."""
+        least, most = integer_range(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self._wrong(key, f"an integer from {least} to {most}", value)
         return value
 
     def number(self, key: str, default: float = _MISSING) -> float:
-        """A positive finite number, as float."""
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self._wrong(key, "a positive number", value)
+        """A number above 0 and at most what `ranges` has for `key`, as float."""
+        value, most = self._value(key, default), largest_number(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+            raise self._wrong(key, f"a number above 0 and at most {most:g}", value)
         return float(value)
 
     def flag(self, key: str, default: bool = _MISSING) -> bool:
@@ -94,13 +121,14 @@ class Fields:
         return value
 
     def integers(self, key: str, default: tuple[int, ...] = _MISSING) -> tuple[int, ...]:
-        """A list of integers of at least 0; a single integer reads as a list of one."""
+        """A list of integers in the range that `ranges` has for `key`; a single integer reads as a list of one."""
         value = self._value(key, default)
         listed = [value] if isinstance(value, int) else value
+        least, most = integer_range(key)
         if not isinstance(listed, list | tuple) or any(
-            isinstance(item, bool) or not isinstance(item, int) or item < 0 for item in listed
+            isinstance(item, bool) or not isinstance(item, int) or not least <= item <= most for item in listed
         ):
-            raise self._wrong(key, "a list of integers of at least 0", value)
+            raise self._wrong(key, f"a list of integers from {least} to {most}", value)
         return tuple(listed)
 
     def mapping(self, key: str) -> Fields:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aot.checkpoint.endings import eos_of_gguf
 from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields
 from aot.checkpoint.gguf_header import GgufHeader
@@ -30,7 +31,7 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
     allowed = _BIASED if family == "qwen2" else ()
     biases = [name for name in header.shapes if name.endswith(".bias") and not name.endswith(allowed)]
     for found, what in (
-        (facts.integer(f"{family}.expert_count", 0, least=0), "a mixture of experts"),
+        (facts.integer(f"{family}.expert_count", 0), "a mixture of experts"),
         (biases, "a model with biases"),
         ("rope_freqs.weight" in header.shapes, "a model with rope frequency factors (rope_freqs.weight)"),
         (facts.text(f"{family}.rope.scaling.type", "none") != "none", "a model with rope scaling"),
@@ -40,8 +41,8 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
                 f"{where} is {what}, which is not supported yet from GGUF",
                 repair="give the original checkpoint's folder or hub id instead",
             )
-    if "token_embd.weight" not in header.shapes:
-        raise ConfigError(f"{where} has no token_embd.weight", repair="fetch the file again")
+    if len(header.shapes.get("token_embd.weight", ())) != 2:
+        raise ConfigError(f"{where} has no token_embd.weight of two dimensions", repair="fetch the file again")
     num_heads = facts.integer(f"{family}.attention.head_count")
     hidden_size = facts.integer(f"{family}.embedding_length")
     # Families whose heads are of a size of their own store it as the key's length and may leave the rest out
@@ -69,6 +70,6 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
         "rope_theta": facts.number(f"{family}.rope.freq_base", 10000.0),
         "max_position_embeddings": facts.integer(f"{family}.context_length"),
         "tie_word_embeddings": "output.weight" not in header.shapes,
-        "eos_token_id": header.metadata.get("tokenizer.ggml.eos_token_id"),
+        "eos_token_id": eos_of_gguf(header),
         "bos_token_id": header.metadata.get("tokenizer.ggml.bos_token_id"),
     }

@@ -77,8 +77,10 @@ class _Cursor:
             raise ValueError(f"GGUF version {version}, known are 2 and 3")
         tensor_count, key_count = int(self.scalar("<Q")), int(self.scalar("<Q"))
         metadata: dict[str, Scalar] = {}
+        keys: set[str] = set()
         for _ in range(key_count):
             name, kind = self.string(), int(self.scalar("<I"))
+            self.once(name, keys)
             if kind == _ARRAY:
                 self.skip_array()
             else:
@@ -86,11 +88,19 @@ class _Cursor:
         shapes: dict[str, tuple[int, ...]] = {}
         for _ in range(tensor_count):
             name, dimensions = self.string(), int(self.scalar("<I"))
+            self.once(name, shapes)
             if dimensions > 8:
                 raise ValueError(f"a tensor of {dimensions} dimensions")
             shapes[name] = tuple(int(self.scalar("<Q")) for _ in range(dimensions))[::-1]
             self.step(12)
         return GgufHeader(metadata, shapes)
+
+    def once(self, name: str, known: set[str] | dict[str, tuple[int, ...]]) -> None:
+        """Refuse a second key or tensor of one name: readers differ in which of them they take."""
+        if name in known:
+            raise ValueError(f"{name} twice")
+        if isinstance(known, set):
+            known.add(name)
 
     def format(self, kind: int) -> str:
         if kind not in _SCALARS:

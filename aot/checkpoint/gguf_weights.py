@@ -12,33 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aot.checkpoint.families.registry import family_named
+from aot.checkpoint.gguf_names import hugging_face_name
 from aot.checkpoint.target import TargetConfig
 from runtime.bundle.errors import ConfigError, HostError
 
 if TYPE_CHECKING:
     import torch
-
-_WHOLE = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
-_LAYER = {
-    "attn_norm.weight": "input_layernorm.weight",
-    "attn_q.weight": "self_attn.q_proj.weight",
-    "attn_k.weight": "self_attn.k_proj.weight",
-    "attn_v.weight": "self_attn.v_proj.weight",
-    "attn_q.bias": "self_attn.q_proj.bias",
-    "attn_k.bias": "self_attn.k_proj.bias",
-    "attn_v.bias": "self_attn.v_proj.bias",
-    "attn_q_norm.weight": "self_attn.q_norm.weight",
-    "attn_k_norm.weight": "self_attn.k_norm.weight",
-    "attn_output.weight": "self_attn.o_proj.weight",
-    "ffn_norm.weight": "post_attention_layernorm.weight",
-    "ffn_gate.weight": "mlp.gate_proj.weight",
-    "ffn_up.weight": "mlp.up_proj.weight",
-    "ffn_down.weight": "mlp.down_proj.weight",
-}
 
 
 def read_gguf_weights(path: Path, config: TargetConfig) -> dict[str, torch.Tensor]:
@@ -68,19 +47,12 @@ def read_gguf_weights(path: Path, config: TargetConfig) -> dict[str, torch.Tenso
                 values = _halves(values, config.num_heads)
             elif in_pairs and ".attn_k." in tensor.name:
                 values = _halves(values, config.num_kv_heads)
-            weights[_hugging_face_name(tensor.name)] = values
+            weights[hugging_face_name(tensor.name)] = values
     except (ValueError, KeyError, IndexError, NotImplementedError, RuntimeError, OSError) as error:
         raise ConfigError(
             f"the weights in {path.name} cannot be read", found=str(error), repair="fetch the file again"
         ) from error
     return weights
-
-
-def _hugging_face_name(name: str) -> str:
-    if name in _WHOLE:
-        return _WHOLE[name]
-    block, _, rest = name.partition(".")[2].partition(".")
-    return f"model.layers.{block}.{_LAYER[rest]}" if name.startswith("blk.") and rest in _LAYER else name
 
 
 def _halves(weight: torch.Tensor, heads: int) -> torch.Tensor:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aot.checkpoint.draft import DraftConfig, draft_shapes
+from aot.checkpoint.headers import Shapes
 from aot.checkpoint.target import TargetConfig, target_shapes
-from aot.checkpoint.tensors import Shapes
 
 if TYPE_CHECKING:
     import torch

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from aot.checkpoint.fields import Fields
+from aot.checkpoint.fields import Fields, brief
 from runtime.bundle.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_rope(
             found=str(theta),
             repair="correct rope_theta",
         )
-    kind = described.text("rope_type", described.text("type", "default"))
+    kind = _kind(described)
     if kind not in supported:
         raise ConfigError(
             f"rope type {kind!r} of {fields.where} is not supported yet",
@@ -84,6 +84,24 @@ def read_rope(
         )
     trained = max_positions or fields.integer("max_position_embeddings", DEFAULT_POSITIONS)
     return theta, _scaling(kind, described, fields, trained), theta_from.has("rope_theta")
+
+
+def _kind(described: Fields) -> str:
+    """The type, in the newer or the older spelling or both.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    older = described.text("type", "default")
+    kind = described.text("rope_type", older)
+    # For text mrope is the plain form, and transformers writes both words
+    if described.has("type") and older != kind and (older, kind) != ("mrope", "default"):
+        raise ConfigError(
+            f"the rope type stands in {described.where} twice, with different values",
+            found=f"rope_type {brief(kind)} and type {brief(older)}",
+            repair="remove the wrong one",
+        )
+    return kind
 
 
 def _refuse_by_layer(described: Fields) -> None:

@@ -58,6 +58,11 @@ class ModelSource:
     kind: Kind
     path: Path
 
+    @property
+    def name(self) -> str:
+        """The file's or folder's own name, as text: notes with it are kept in manifests, which are UTF-8."""
+        return os.fsencode(self.path.name).decode("utf-8", "replace")
+
     def files(self) -> list[Path]:
         """The files that make up the model, sorted by name."""
         if self.kind == "gguf":
@@ -92,9 +97,9 @@ def resolve(reference: str, *, key: str, base: Path) -> ModelSource:
     """
     if reference.startswith(_PACKAGE):
         return _local(reference, _inside_package(reference, key), key)
-    written = Path(reference).expanduser()
+    written = expanded(reference)
     for candidate in dict.fromkeys((Path.cwd() / written, base / written)):
-        if candidate.exists():
+        if _exists(candidate):
             return _local(reference, candidate.resolve(), key)
     if _HUB_ID.fullmatch(reference) and written.suffix != ".gguf":
         return _from_hub(reference, key)
@@ -104,6 +109,22 @@ def resolve(reference: str, *, key: str, base: Path) -> ModelSource:
         found=reference,
         repair=f"correct {key}; a relative path starts at the current directory or at the YAML's folder",
     )
+
+
+def expanded(path: str | Path) -> Path:
+    """`path` with a `~` at its beginning replaced; as it is where there is no such home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a file or folder; a name that no file system takes is none."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _local(reference: str, path: Path, key: str) -> ModelSource:

@@ -9,22 +9,28 @@ one that our graphs lack: a wrong answer is worse than none.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from aot.checkpoint.endings import eos_of_configs, eos_of_tokenizer
 from aot.checkpoint.families.family import Family, refuse_unless
 from aot.checkpoint.families.registry import family_named
-from aot.checkpoint.fields import Fields, read_json
+from aot.checkpoint.fields import Fields, brief, read_json
 from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import read_gguf_header
+from aot.checkpoint.gguf_names import hugging_face_name
+from aot.checkpoint.headers import Headers, Shapes, read_headers
 from aot.checkpoint.rope import reach, read_rope
 from aot.checkpoint.source import ModelSource
-from aot.checkpoint.tensors import Shapes, check_shapes, read_tensors
+from aot.checkpoint.tensors import cast, check_shapes, read_tensors
 from runtime.bundle.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class TargetConfig:
 
     Attributes:
         family: a key of the registry of families.
-        eos_token_ids: generation ends at any of these; the generation config's where the model has one.
+        eos_token_ids: generation ends at any of these, which are all that the model's files name (endings.py).
         tie_word_embeddings: the output head is the embedding table, and `lm_head.weight` does not exist.
     """
 
@@ -90,16 +96,21 @@ def read_target_config(source: ModelSource) -> TargetConfig:
         ConfigError: it cannot be read, or is of a family or has a feature that is not supported.
     """
     if source.kind == "gguf":
-        name = source.path.name
+        name = source.name
         return _from_config(Fields(config_from_gguf(read_gguf_header(source.path), name), name), Fields({}, name))
     generation = source.path / "generation_config.json"
-    return _from_config(
-        Fields(read_json(source.path / "config.json"), f"{source.path.name}/config.json"),
+    target = _from_config(
+        Fields(read_json(source.path / "config.json"), f"{source.name}/config.json"),
         Fields(
             read_json(generation) if generation.is_file() else {},
-            f"{source.path.name}/generation_config.json",
+            f"{source.name}/generation_config.json",
         ),
     )
+    token = eos_of_tokenizer(source.path)
+    # A tokenizer may have tokens that the model cannot give
+    if token is None or token in target.eos_token_ids or not 0 <= token < target.vocab_size:
+        return target
+    return dataclasses.replace(target, eos_token_ids=(*target.eos_token_ids, token))
 
 
 def target_config_from_json(path_or_dict: Path | str | dict[str, Any]) -> TargetConfig:
@@ -121,7 +132,6 @@ def _from_config(config: Fields, generation: Fields) -> TargetConfig:
     max_positions = config.integer("max_position_embeddings", family.max_position_embeddings)
     theta, scaling, _ = read_rope(config, max_positions=max_positions)
     features = family.features(config, num_layers)
-    eos_from = generation if generation.has("eos_token_id") else config
     target = TargetConfig(
         family=name,
         hidden_size=hidden_size,
@@ -136,8 +146,8 @@ def _from_config(config: Fields, generation: Fields) -> TargetConfig:
         rope_scaling=scaling,
         max_position_embeddings=max_positions,
         tie_word_embeddings=config.flag("tie_word_embeddings", False),
-        eos_token_ids=eos_from.integers("eos_token_id", ()),
-        bos_token_id=config.integer("bos_token_id", least=0) if config.has("bos_token_id") else None,
+        eos_token_ids=eos_of_configs(config, generation),
+        bos_token_id=config.integer("bos_token_id") if config.has("bos_token_id") else None,
         **dataclasses.asdict(features),
     )
     return _checked(target, config.where)
@@ -155,7 +165,7 @@ def _refuse_other_models(config: Fields, family: Family) -> None:
         raise ConfigError(
             f"the architecture in {config.where} is not a target model that is supported",
             expected=family.architecture,
-            found=str(architectures),
+            found=brief(architectures),
             repair="give the target model here; the draft belongs under speculative_config.model",
         )
     for key, right, default in (("hidden_act", "silu", "silu"), ("quantization_config", None, None)):
@@ -223,13 +233,29 @@ def layer_shapes(config: TargetConfig) -> Shapes:
     }
 
 
+def read_target_headers(source: ModelSource, config: TargetConfig) -> Headers:
+    """The target's tensors, without their data, checked against `config`; a GGUF file's by Hugging Face's names.
+
+    Raises:
+        ConfigError: a tensor is missing, unknown or of the wrong shape, or a header cannot be read.
+    """
+    if source.kind == "gguf":
+        stored = read_gguf_header(source.path).shapes
+        shapes = {hugging_face_name(name): shape for name, shape in stored.items()}
+        headers = Headers(dict.fromkeys(shapes, source.path), shapes, frozenset())
+    else:
+        headers = read_headers(source.path)
+    check_shapes(_read(headers.shapes, config), target_shapes(config), what="target")
+    return headers
+
+
 def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """The target's weights by the names of `target_shapes`, contiguous, on the CPU, cast to `dtype`.
 
     Quantised GGUF tensors are dequantised in float32 first.
 
     Raises:
-        ConfigError: a tensor is missing, unknown or of the wrong shape, or the weights cannot be read.
+        ConfigError: a tensor is missing, unknown or of the wrong shape or not finite, or the weights cannot be read.
     """
     if source.kind == "gguf":
         from aot.checkpoint.gguf_weights import read_gguf_weights
@@ -238,11 +264,15 @@ def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.
     else:
         found = read_tensors(source.path)
     expected = target_shapes(config)
-    # Older checkpoints carry the rotary buffer of each layer, and tied ones a copy of the embedding table.
-    kept = {
+    kept = _read(found, config)
+    check_shapes({name: tuple(tensor.shape) for name, tensor in kept.items()}, expected, what="target")
+    return {name: cast(name, kept[name], dtype, what="target") for name in expected}
+
+
+def _read(found: Mapping[str, Found], config: TargetConfig) -> dict[str, Found]:
+    """Those that are read: older checkpoints carry the rotary buffer of each layer, tied ones a copy of the table."""
+    return {
         name: tensor
         for name, tensor in found.items()
         if not name.endswith("rotary_emb.inv_freq") and not (name == "lm_head.weight" and config.tie_word_embeddings)
     }
-    check_shapes({name: tuple(tensor.shape) for name, tensor in kept.items()}, expected, what="target")
-    return {name: kept[name].to(dtype).contiguous() for name in expected}

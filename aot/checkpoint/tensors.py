@@ -1,148 +1,96 @@
-"""The tensor files of a checkpoint folder, read by name: safetensors, one or sharded, or pytorch_model.bin.
+"""The tensors of a checkpoint folder, read by name, checked in shape, cast to a build's dtype.
 
-safetensors is taken where both lie side by side. A .bin file is opened with `weights_only=True`, which builds
-tensors and nothing else; whatever more its pickle asks for is refused. Listing the shapes of safetensors
-reads only their headers and needs no torch.
+A .bin file is opened with `weights_only=True`, which builds tensors and nothing else; whatever more its pickle asks
+for is refused.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aot.checkpoint.fields import Fields, read_json
+from aot.checkpoint.headers import REPAIR, Shapes, listed, read_headers, read_pickle, unreadable
 from runtime.bundle.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
-Shapes = dict[str, tuple[int, ...]]
-
-# safetensors' names of float types, and torch's.
-_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-
-_REPAIR = "fetch the checkpoint again; it must hold model.safetensors, its shards, or pytorch_model.bin"
-
-
-def tensor_files(folder: Path) -> list[Path]:
-    """The files that hold the folder's tensors.
-
-    Raises:
-        ConfigError: there are none, or an index names a shard that is missing or lies outside the folder.
-    """
-    for single, index in (
-        ("model.safetensors", "model.safetensors.index.json"),
-        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-    ):
-        if (folder / single).is_file():
-            return [folder / single]
-        if (folder / index).is_file():
-            return [_shard(folder, name, index) for name in _shard_names(folder / index)]
-    raise ConfigError(
-        f"{folder.name} holds no weights",
-        expected="model.safetensors, model.safetensors.index.json or pytorch_model.bin",
-        repair=_REPAIR,
-    )
-
-
-def _shard_names(index: Path) -> list[str]:
-    weight_map = Fields(read_json(index), index.name).mapping("weight_map").raw
-    if not weight_map or not all(isinstance(name, str) for name in weight_map.values()):
-        raise ConfigError(f"{index.name} has no weight_map of file names", repair=_REPAIR)
-    return sorted(set(weight_map.values()))
-
-
-def _shard(folder: Path, name: str, index: str) -> Path:
-    if Path(name).name != name or not name.endswith((".safetensors", ".bin")):
-        raise ConfigError(f"{index} names a shard outside its folder", found=name, repair=_REPAIR)
-    if not (folder / name).is_file():
-        raise ConfigError(f"{index} names a shard that is missing", found=name, repair=_REPAIR)
-    return folder / name
-
-
-def read_shapes(folder: Path) -> Shapes:
-    """Every tensor's name and shape. Imports torch only for a .bin file."""
-    shapes: Shapes = {}
-    for path in tensor_files(folder):
-        if path.suffix == ".bin":
-            shapes |= {name: tuple(tensor.shape) for name, tensor in _read_pickle(path).items()}
-            continue
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="np") as file:
-                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise _unreadable(path, error) from None
-    return shapes
-
-
-def stored_dtypes(folder: Path) -> str:
-    """The float types in which the folder's tensors are stored, such as "bfloat16"; several joined by " and "."""
-    found: set[str] = set()
-    for path in tensor_files(folder):
-        if path.suffix == ".bin":
-            tensors = _read_pickle(path).values()
-            found |= {str(t.dtype).removeprefix("torch.") for t in tensors if t.is_floating_point()}
-            continue
-        from safetensors import safe_open
-
-        with safe_open(path, framework="np") as file:
-            names = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-        found |= {_FLOATS[name] for name in names if name in _FLOATS}
-    return " and ".join(sorted(found))
+# Significant bits and bits of the exponent of the float types
+_PRECISION = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "bfloat16": (8, 8)}
 
 
 def read_tensors(folder: Path, *, only: frozenset[str] | None = None) -> dict[str, torch.Tensor]:
-    """Every tensor by name, or those of `only`, on the CPU, in its stored dtype."""
-    if only is not None:
-        return dict(_some_tensors(folder, only))
+    """Every tensor by name, or those of `only`, on the CPU, in its stored dtype, from the file that the index names.
+
+    Raises:
+        ConfigError: as `read_headers`, or a file's data cannot be read.
+    """
+    files = read_headers(folder).files
+    wanted = {name: path for name, path in files.items() if only is None or name in only}
     tensors: dict[str, torch.Tensor] = {}
-    for path in tensor_files(folder):
+    for path in sorted(set(wanted.values())):
+        names = [name for name, held in wanted.items() if held == path]
         if path.suffix == ".bin":
-            tensors |= _read_pickle(path)
+            found = read_pickle(path)
+            tensors |= {name: found[name] for name in names}
             continue
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            tensors |= load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise _unreadable(path, error) from None
-    return tensors
-
-
-def _some_tensors(folder: Path, only: frozenset[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    for path in tensor_files(folder):
-        if path.suffix == ".bin":
-            yield from ((name, tensor) for name, tensor in _read_pickle(path).items() if name in only)
-            continue
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         try:
             with safe_open(path, framework="pt") as file:
-                yield from ((name, file.get_tensor(name)) for name in only & set(file.keys()))
-        except (SafetensorError, OSError) as error:
-            raise _unreadable(path, error) from None
+                tensors |= {name: file.get_tensor(name) for name in names}
+        # As in `read_headers`
+        except Exception as error:
+            raise unreadable(path, error) from None
+    return tensors
 
 
-def _read_pickle(path: Path) -> dict[str, torch.Tensor]:
-    import torch
+def cast(name: str, tensor: torch.Tensor, dtype: torch.dtype, *, what: str, hint: str = "") -> torch.Tensor:
+    """`tensor` in `dtype`, contiguous, each of its values finite: one that is not spreads through every request.
 
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if not isinstance(loaded, dict) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
-        raise ConfigError(f"{path.name} is not a dictionary of tensors", repair=_REPAIR)
-    return loaded
+    Args:
+        what: "target" or "draft".
+        hint: one more way to mend values that are not finite as they are stored.
+
+    Raises:
+        ConfigError: the tensor is none of floats, or holds NaN or infinite values, as it is or once it is cast.
+    """
+    if not tensor.is_floating_point():
+        raise ConfigError(
+            f"{name} of the {what} checkpoint is not a tensor of floats",
+            found=str(tensor.dtype),
+            repair="give an unquantised checkpoint",
+        )
+    made = tensor.to(dtype).contiguous()
+    # NaN is passed on by both, and this is ten times as fast as a look at each value
+    if made.numel() == 0 or all(bool(one.isfinite()) for one in made.aminmax()):
+        return made
+    bad, short = int(made.isfinite().logical_not().sum()), str(dtype).removeprefix("torch.")
+    stored = str(tensor.dtype).removeprefix("torch.")
+    if bool(tensor.isfinite().all()):
+        found = f"{bad} of {made.numel()} beyond the range of {short}, stored as {stored}"
+        wider = {"float16": "bfloat16 or float32", "bfloat16": "float32"}.get(short)
+        repair = f"set dtype: {wider}, with a larger range" if wider else "export the checkpoint with smaller values"
+    else:
+        found = f"{bad} of {made.numel()} in {short}, stored as {stored}"
+        repair = "fetch the checkpoint again, or export it again" + hint
+    raise ConfigError(
+        f"{name} of the {what} checkpoint holds values that are not finite",
+        expected=f"finite values in {short}",
+        found=found,
+        repair=repair,
+    )
 
 
-def _unreadable(path: Path, error: Exception) -> ConfigError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(". ")
-    return ConfigError(f"the weights in {path.name} cannot be read", found=reason, repair=_REPAIR)
+def cast_note(stored: frozenset[str], dtype: str, *, what: str) -> str:
+    """What a user should be told of the cast of weights that are stored as `stored` to `dtype`; "" for nothing."""
+    bits, exponent = _PRECISION[dtype]
+    wider = sorted(one for one in stored if _PRECISION[one][0] > bits or _PRECISION[one][1] > exponent)
+    if not wider:
+        return ""
+    lost = f"keeps {bits} of their significant bits" if _PRECISION[wider[0]][0] > bits else "has a smaller range"
+    return f"the {what}'s weights are stored in {' and '.join(wider)} and are cast to {dtype}, which {lost}"
 
 
 def check_shapes(found: Mapping[str, tuple[int, ...]], expected: Shapes, *, what: str) -> None:
@@ -158,11 +106,11 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], expected: Shapes, *, what
     """
     missing = [name for name in expected if name not in found]
     if missing:
-        raise ConfigError(f"the {what} checkpoint lacks {_listed(missing)}", repair=_REPAIR)
+        raise ConfigError(f"the {what} checkpoint lacks {listed(sorted(missing))}", repair=REPAIR)
     unexpected = [name for name in found if name not in expected]
     if unexpected:
         raise ConfigError(
-            f"the {what} checkpoint holds tensors that its architecture lacks, {_listed(unexpected)}",
+            f"the {what} checkpoint holds tensors that its architecture lacks, {listed(sorted(unexpected))}",
             repair="check that config.json and weights belong together; the variant may not be supported yet",
         )
     for name, shape in expected.items():
@@ -173,10 +121,3 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], expected: Shapes, *, what
                 found=str(list(found[name])),
                 repair="check that config.json and the weights belong together",
             )
-
-
-def _listed(names: Iterable[str], most: int = 4) -> str:
-    """The first `most` names, and how many more there are."""
-    every = sorted(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more

@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aot.checkpoint.fields import read_json
+from aot.checkpoint.endings import special_tokens, token_text
 from aot.checkpoint.gguf_header import read_gguf_header
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import read_target_config
@@ -47,12 +47,13 @@ def write_tokenizer(source: ModelSource, out: Path) -> bool:
     else:
         return False
     template = facts.get("chat_template")
-    bos = _token_text(facts.get("bos_token"))
+    _check_text(facts, source)
+    bos = token_text(facts.get("bos_token"))
     declared = facts.get("add_bos_token")
     info = {
         "bos_token": bos,
-        "eos_token": _token_text(facts.get("eos_token")),
-        "pad_token": _token_text(facts.get("pad_token")),
+        "eos_token": token_text(facts.get("eos_token")),
+        "pad_token": token_text(facts.get("pad_token")),
         # The declaration wins: transformers itself rebuilds the post-processor from it.
         "add_bos": declared if isinstance(declared, bool) else _begins_with(tokenizer, bos, source),
         "eos_token_ids": list(read_target_config(source).eos_token_ids),
@@ -68,13 +69,13 @@ def write_tokenizer(source: ModelSource, out: Path) -> bool:
 
 def _facts_of_folder(folder: Path) -> dict[str, Any]:
     """Special tokens, add_bos_token and the chat template, from the files transformers keeps them in."""
-    facts: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (folder / name).is_file():
-            facts |= {key: value for key, value in read_json(folder / name).items() if value is not None}
+    facts = special_tokens(folder)
     template_file = folder / "chat_template.jinja"
     if template_file.is_file():
-        facts["chat_template"] = template_file.read_bytes().decode("utf-8")
+        try:
+            facts["chat_template"] = template_file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _broken(f"chat_template.jinja of {folder.name} is not UTF-8 text", error) from None
     elif isinstance(facts.get("chat_template"), list):
         facts["chat_template"] = _default_template(facts["chat_template"], folder)
     elif not isinstance(facts.get("chat_template"), str | None):
@@ -97,27 +98,32 @@ def _default_template(named: list[Any], folder: Path) -> str:
     )
 
 
-def _token_text(token: Any) -> str | None:
-    """A special token's text; configs write it as a string or as an object with its text under "content"."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
-
-
 def _begins_with(tokenizer: bytes, bos: str | None, source: ModelSource) -> bool:
     """Whether the tokenizer itself puts `bos` before raw text."""
     from tokenizers import Tokenizer
 
     try:
         loaded = Tokenizer.from_str(tokenizer.decode("utf-8"))
+        first: list[int] = loaded.encode("a").ids[:1]
     # The library raises plain Exception for every malformed file.
     except Exception as error:
-        raise ConfigError(
-            f"tokenizer.json of {source.path.name} cannot be read",
-            found=str(error),
-            repair="fetch the model's tokenizer files again",
-        ) from error
-    first: list[int] = loaded.encode("a").ids[:1]
+        raise _broken(f"tokenizer.json of {source.name} cannot be read", error) from error
     return bos is not None and first == [loaded.token_to_id(bos)]
+
+
+def _check_text(facts: dict[str, Any], source: ModelSource) -> None:
+    """Refuse lone surrogates, which JSON can spell and no UTF-8 file can hold."""
+    texts = {name: token_text(facts.get(name)) for name in ("bos_token", "eos_token", "pad_token", "chat_template")}
+    for name, text in texts.items():
+        try:
+            (text or "").encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _broken(f"{name} of {source.name} is not Unicode text", error) from None
+
+
+def _broken(what: str, error: Exception) -> ConfigError:
+    found = " ".join(str(error).split())[:300] or type(error).__name__
+    return ConfigError(what, found=found, repair="fetch the model's tokenizer files again")
 
 
 def _converted(folder: Path, gguf_file: str | None) -> tuple[bytes, dict[str, Any]]:

@@ -31,9 +31,9 @@ def draft_to_target(
     2, ...
 
     Raises:
-        ConfigError: a reduced vocabulary has neither, the map is not strictly increasing inside the
-            vocabulary, it is all zeros though t2d marks other ids (a broken export), or both tensors
-            disagree.
+        ConfigError: a reduced vocabulary has neither, the map is not strictly increasing inside the vocabulary, it is
+            or may be the ids themselves, it is all zeros though t2d marks other ids (a broken export), or both
+            tensors disagree.
     """
     import torch
 
@@ -74,9 +74,10 @@ def draft_to_target(
             found=str(int(ids[row])),
             repair=_REPAIR,
         )
-    if marked is None and draft_vocab_size < vocab_size and _looks_like_ids(offsets):
+    if marked is None and draft_vocab_size < vocab_size and _may_be_ids(offsets):
+        few = draft_vocab_size < FEWEST_TO_JUDGE and offsets.tolist() != rows.tolist()
         raise ConfigError(
-            "d2t of the draft seems to hold ids in the place of offsets",
+            "d2t of the draft " + ("can mean offsets or ids" if few else "seems to hold ids in the place of offsets"),
             expected="offsets, which repeat wherever the draft predicts neighbouring ids",
             found=f"{int(offsets[0])}, {int(offsets[1])} and so on, no two alike",
             repair=_REPAIR + "; if they are offsets, add t2d to the checkpoint",
@@ -88,20 +89,20 @@ def draft_to_target(
             repair=_REPAIR + "; if it truly predicts the first ids, add t2d to the checkpoint",
         )
     if marked is not None and not torch.equal(marked, ids):
+        as_ids = torch.equal(marked, offsets)
         raise ConfigError(
             "d2t and t2d of the draft name different target ids",
             expected=f"t2d true at the {draft_vocab_size} ids of d2t and nowhere else",
-            found=f"{len(marked)} true",
+            found="d2t with the ids themselves in the place of offsets" if as_ids else f"{len(marked)} true",
             repair=_REPAIR,
         )
     return offsets
 
 
-def _looks_like_ids(offsets: torch.Tensor) -> bool:
-    """Whether the values are 0, 1, 2, ..., which some exporters wrote, or ascend at every row.
+def _may_be_ids(offsets: torch.Tensor) -> bool:
+    """Whether the values ascend at every row, as ids do.
 
     Offsets ascend at every row only where no two predicted ids are neighbours, which no vocabulary chosen by frequency
-    has; in one of a few dozen ids it may come about.
+    has; of a few dozen ids it may come about, and then the values alone do not tell. One value is the same either way.
     """
-    ascending = len(offsets) > 1 and bool((offsets.diff() > 0).all())
-    return ascending and (len(offsets) >= FEWEST_TO_JUDGE or offsets.tolist() == list(range(len(offsets))))
+    return len(offsets) > 1 and bool((offsets.diff() > 0).all())

@@ -65,7 +65,7 @@ class DraftOverrides(_Section):
     norm_output: bool | None = Field(
         default=None, description="Each draft step reads the state after the final norm of the step before."
     )
-    rope_theta: Annotated[float, Field(gt=0)] | None = Field(
+    rope_theta: Annotated[float, Field(gt=1, le=1e15)] | None = Field(
         default=None, description="Base of the draft's rotary embedding."
     )
     attention_window: Annotated[int, Field(ge=0, le=MOST_TOKENS)] | None = Field(

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from aot.config.explain import explain
 from aot.config.fields import BuildConfig, NeuronBackend
 from aot.config.limits import cross_problems
-from aot.config.problems import Location, Problem
-from aot.config.yamlfile import read_yaml, text_keys
+from aot.config.problems import Location, Problem, show
+from aot.config.yamlfile import is_text, read_yaml, text_keys
 from runtime.bundle.errors import ErrorGroup, UsageError
 
 
@@ -111,11 +111,15 @@ def _find_files(config: BuildConfig, base: Path) -> tuple[BuildConfig, list[Prob
     def find(key: str, given: Path | None) -> Path | None:
         if given is None:
             return None
-        given = given.expanduser()
-        for candidate in (given, base / given):
-            if candidate.is_file():
-                # Not resolve(): a virtual environment's python is a symbolic link that must stay one.
-                return Path(os.path.abspath(candidate))
+        try:
+            given = given.expanduser()
+            found = [candidate for candidate in (given, base / given) if candidate.is_file()]
+        # No such home, or a name that no file system takes
+        except (RuntimeError, OSError, ValueError):
+            found = []
+        if found:
+            # Not resolve(): a virtual environment's python is a symbolic link that must stay one.
+            return Path(os.path.abspath(found[0]))
         tried = str(given) if given.is_absolute() else f"neither {given} nor {base / given}"
         problems.append(
             Problem(
@@ -139,13 +143,20 @@ def _find_files(config: BuildConfig, base: Path) -> tuple[BuildConfig, list[Prob
 
 
 def _parse(override: str) -> tuple[list[str], object]:
+    if not is_text(override):
+        raise UsageError(
+            "an override is not Unicode text",
+            expected="UTF-8",
+            found=show(override),
+            repair="name files by paths that are UTF-8",
+        )
     key, equals, text = override.partition("=")
     keys = key.strip().split(".")
     if not equals or not all(keys):
         raise UsageError(
             "an override is not KEY=VALUE",
             expected="for example speculative_config.num_speculative_tokens=3",
-            found=repr(override),
+            found=show(override),
             repair="write the key's path, '=' and the value",
         )
     try:
@@ -154,7 +165,7 @@ def _parse(override: str) -> tuple[list[str], object]:
     except (yaml.YAMLError, ValueError, RecursionError):
         raise UsageError(
             f"the value of override {key} is not valid YAML",
-            found=repr(text),
+            found=show(text),
             repair="quote the value",
         ) from None
 

@@ -66,8 +66,12 @@ def show(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, Mapping):
         return "a mapping"
-    if isinstance(value, list | tuple):
-        text = "[" + ", ".join(show(item) for item in value) + "]"
-    else:
-        text = repr(value) if isinstance(value, str) else str(value)
+    try:
+        if isinstance(value, list | tuple):
+            text = "[" + ", ".join(show(item) for item in value) + "]"
+        else:
+            text = repr(value) if isinstance(value, str) else str(value)
+    # A number of more digits than Python writes, or lists nested too deep
+    except (ValueError, RecursionError):
+        return f"a value of the type {type(value).__name__} that cannot be shown"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -75,6 +75,7 @@ def read_yaml(path: Path) -> YamlFile:
                 found=found,
                 repair="start from one of the files in configs/",
             )
+        _refuse_surrogates(path, root)
         places: dict[str, str] = {}
         problems: list[Problem] = []
         for location, key in _keys(root):
@@ -83,6 +84,26 @@ def read_yaml(path: Path) -> YamlFile:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _broken(path, error) from None
     return YamlFile(text_keys(values), places, problems)
+
+
+def _refuse_surrogates(path: Path, node: yaml.Node) -> None:
+    """Refuse half a character, which YAML can spell as "\\ud800" and no text, file name or JSON can hold."""
+    inner = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    if not isinstance(node, yaml.ScalarNode):
+        for part in inner:
+            _refuse_surrogates(path, part)
+    elif not is_text(node.value):
+        raise ConfigError(
+            f"{path} holds half a character at line {node.start_mark.line + 1}, column {node.start_mark.column + 1}",
+            expected="Unicode text",
+            found=show(node.value),
+            repair="correct that text",
+        )
+
+
+def is_text(value: str) -> bool:
+    """Whether `value` is Unicode text: without lone surrogates, which names of files that are not UTF-8 come as."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _keys(node: yaml.Node, location: Location = ()) -> Iterator[tuple[Location, yaml.Node]]:

@@ -36,7 +36,6 @@ REFUSED_HERE: Mapping[str, tuple[object, ...]] = {
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "add_generation_prompt": (True,),
-    "add_special_tokens": (False,),
     "echo": (False,),
 }
 KNOWN = frozenset(
@@ -49,6 +48,7 @@ KNOWN = frozenset(
         "logprobs",
         "top_logprobs",
         "parallel_tool_calls",
+        "add_special_tokens",
     }
 )
 
@@ -60,7 +60,7 @@ def read_chat(data: Mapping[str, object], served: Served) -> Generation:
     stream = flag(data, "stream")
     messages = _messages(data)
     return Generation(
-        prompts=(_prompt(messages, served),),
+        prompts=(_prompt(messages, served, special=flag(data, "add_special_tokens")),),
         max_tokens=whole(data, "max_completion_tokens", 1) or whole(data, "max_tokens", 1),
         ignore_eos=flag(data, "ignore_eos"),
         sampling=sampling_of(
@@ -127,13 +127,15 @@ def _content(given: object, where: str) -> str:
     return "\n".join(texts)
 
 
-def _prompt(messages: Sequence[Message], served: Served) -> tuple[int, ...]:
+def _prompt(messages: Sequence[Message], served: Served, *, special: bool) -> tuple[int, ...]:
+    """The ids of the chat template's text, which begins with BOS where the template writes it or, with `special`, where
+    the model's texts do."""
     tokenizer = served.tokenizer
     if not tokenizer.has_chat_template:
         raise invalid("This model has no chat template: send a prompt to /v1/completions.", "messages")
     try:
         text = tokenizer.apply_chat_template(messages)
-        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+        ids = tuple(tokenizer.encode(text, add_special_tokens=special))
     except UsageError as error:
         # The repair speaks of the command line
         raise refused(UsageError(error.what, expected=error.expected, found=error.found), "messages") from None

@@ -26,7 +26,7 @@ from runtime.serve.logprobs import CompletionLogprobs
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 MOST_PROMPTS = 1024
 REFUSED_HERE: Mapping[str, tuple[object, ...]] = {**REFUSED, "echo": (False,), "suffix": ("",)}
-KNOWN = frozenset({*COMMON, *WITHOUT_EFFECT, *REFUSED_HERE, "prompt", "logprobs"})
+KNOWN = frozenset({*COMMON, *WITHOUT_EFFECT, *REFUSED_HERE, "prompt", "logprobs", "add_special_tokens"})
 
 
 def read_completion(data: Mapping[str, object], served: Served) -> Generation:
@@ -51,7 +51,10 @@ def read_completion(data: Mapping[str, object], served: Served) -> Generation:
 
 
 def _prompts(data: Mapping[str, object], served: Served) -> list[tuple[int, ...]]:
-    """The ids of every prompt; `prompt` is a string, a list of ids, or a list of either."""
+    """The ids of every prompt; `prompt` is a string, a list of ids, or a list of either.
+
+    Strings begin with BOS where the model's texts do, unless add_special_tokens is false.
+    """
     given = data.get("prompt")
     expected = "a string, a list of token ids, or a list of either"
     if given is None:
@@ -62,11 +65,11 @@ def _prompts(data: Mapping[str, object], served: Served) -> list[tuple[int, ...]
         raise wrong("prompt", expected, given)
     if len(given) > MOST_PROMPTS:
         raise invalid(f"prompt is wrong: expected at most {MOST_PROMPTS} prompts, found {len(given)}.", "prompt")
-    prompts = []
+    special, prompts = flag(data, "add_special_tokens", default=True), []
     for prompt in given:
         if isinstance(prompt, str):
             try:
-                ids = tuple(served.tokenizer.encode(prompt))
+                ids = tuple(served.tokenizer.encode(prompt, add_special_tokens=special))
             except UsageError as error:
                 raise refused(error, "prompt") from None
         elif isinstance(prompt, list) and all(type(token) is int for token in prompt):

@@ -85,9 +85,9 @@ def report_unknown(data: Mapping[str, object], known: frozenset[str]) -> None:
             logger.warning("Requests come with %.64r, which this server does not know and ignores.", name)
 
 
-def flag(data: Mapping[str, object], name: str) -> bool:
-    """The value of a key that is true or false; false where it is missing."""
-    value = data.get(name, False)
+def flag(data: Mapping[str, object], name: str, *, default: bool = False) -> bool:
+    """The value of a key that is true or false; `default` where it is missing."""
+    value = data.get(name, default)
     if not isinstance(value, bool):
         raise wrong(name, "true or false", value)
     return value

@@ -117,6 +117,9 @@ class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of `text`, at the beginning BOS where the model's texts begin so.
 
+        A text that begins with the BOS token's own text has its BOS already and gets no second one, however
+        tokenizer.json was written.
+
         Args:
             text: any Unicode text.
             add_special_tokens: False for a text that a chat template made, which holds its special tokens
@@ -135,15 +138,22 @@ class Tokenizer:
                 repair="give the prompt as UTF-8",
             ) from None
         ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        if add_special_tokens and self._bos_id is not None:
-            begins = ids[:1] == [self._bos_id]
-            if self.info.add_bos and not begins:
-                ids.insert(0, self._bos_id)
-            elif begins and not self.info.add_bos:
-                # tokenizer.json's own rule gives way to the model's declaration; a BOS in the text itself
-                # stays.
-                ids = self._backend.encode(text, add_special_tokens=False).ids
-        return ids
+        if not add_special_tokens or self._bos_id is None:
+            return ids
+        begins = self._leading_bos(ids)
+        if begins == 0:
+            return [self._bos_id, *ids] if self.info.add_bos else ids
+        if begins == 1 and self.info.add_bos:
+            return ids
+        # Some of them are the text's own, or tokenizer.json's rule, which gives way to the model's declaration
+        plain = self._backend.encode(text, add_special_tokens=False).ids
+        if not self.info.add_bos:
+            return plain
+        return ids[begins - max(1, self._leading_bos(plain)) :]
+
+    def _leading_bos(self, ids: Sequence[int]) -> int:
+        """How many BOS tokens `ids` begin with."""
+        return next((place for place, token in enumerate(ids) if token != self._bos_id), len(ids))
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of `ids`; bytes that are no UTF-8 become U+FFFD, unknown ids become nothing."""

@@ -65,6 +65,31 @@ def test_the_models_declaration_overrules_the_tokenizers_own_bos(tmp_path: Path)
     assert tokenizer.encode("<s> hello") == [0, 3]
 
 
+@pytest.mark.parametrize("by_itself", [False, True])
+@pytest.mark.parametrize("add_bos", [False, True])
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [("<s> hello", [0, 3]), ("<s>hello", [0, 3]), ("<s>", [0]), ("<s><s> hello", [0, 0, 3]), ("hello <s>", [3, 0])],
+)
+def test_C6_a_text_that_begins_with_bos_gets_no_second_one(
+    by_itself: bool, add_bos: bool, text: str, ids: list[int], tmp_path: Path
+) -> None:
+    """However tokenizer.json was written: with a rule of its own that adds BOS, or without."""
+    backend = words_backend()
+    if by_itself:
+        backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer = Tokenizer.load(write(tmp_path, backend, {**INFO, "add_bos": add_bos}))
+    assert tokenizer.encode(text) == ([0, *ids] if add_bos and ids[0] != 0 else ids)
+    assert tokenizer.encode(text, add_special_tokens=False) == ids
+    # What tokenizer.json adds at the end stays
+    if by_itself and add_bos:
+        backend.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+        )
+        tokenizer = Tokenizer.load(write(tmp_path, backend, {**INFO, "add_bos": True}))
+        assert tokenizer.encode(text) == [*([] if ids[0] == 0 else [0]), *ids, 1]
+
+
 def test_decode_leaves_special_tokens_out_unless_asked(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write(tmp_path, words_backend()))
     assert tokenizer.decode([0, 3, 4, 1]) == "hello world"

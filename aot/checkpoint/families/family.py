@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from aot.checkpoint.fields import Fields
+from aot.checkpoint.fields import Fields, brief
 from runtime.bundle.errors import ConfigError
 
 
@@ -60,8 +60,8 @@ def refuse_unless(config: Fields, key: str, right: object, default: object) -> N
     if found != right:
         raise ConfigError(
             f"{key} of {config.where} is not supported yet",
-            expected=repr(right),
-            found=repr(found),
+            expected=brief(right),
+            found=brief(found),
             repair="choose a model without it",
         )
 
@@ -92,7 +92,7 @@ def windows_by_layer_type(config: Fields, num_layers: int, window: int, windowed
         raise ConfigError(
             f"layer_types of {config.where} is not supported",
             expected=f"{num_layers} of {' or '.join(known)}",
-            found=repr(kinds),
+            found=brief(kinds, 1000),
             repair="choose a model whose layers all attend, fully or in a window",
         )
     if "sliding_attention" in kinds and not window:

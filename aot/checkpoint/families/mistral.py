@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aot.checkpoint.families.family import Family, LayerFeatures, window_size
-from aot.checkpoint.fields import Fields
+from aot.checkpoint.fields import Fields, brief
 from runtime.bundle.errors import ConfigError
 
 
@@ -16,7 +16,7 @@ def _features(config: Fields, num_layers: int) -> LayerFeatures:
         raise ConfigError(
             f"layer_types of {config.where} is not supported",
             expected="the same window in every layer, as Mistral's model in transformers has it",
-            found=repr(kinds),
+            found=brief(kinds, 1000),
             repair="choose a model whose layers are alike",
         )
     return LayerFeatures(windows=(window,) * num_layers)

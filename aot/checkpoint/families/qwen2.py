@@ -10,7 +10,7 @@ def qwen_windows(config: Fields, num_layers: int) -> tuple[int, ...]:
     """Each layer's window. `sliding_window` counts only with `use_sliding_window`, and the first
     `max_window_layers` layers have none: the key's name says the opposite of what it does."""
     window = window_size(config) if config.flag("use_sliding_window", False) else 0
-    return windows_by_layer_type(config, num_layers, window, config.integer("max_window_layers", 28, least=0))
+    return windows_by_layer_type(config, num_layers, window, config.integer("max_window_layers", 28))
 
 
 def _features(config: Fields, num_layers: int) -> LayerFeatures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from aot.checkpoint.random_weights import random_target_weights
 from aot.checkpoint.target import TargetConfig, target_config_from_json
 from aot.reference import target_forward
 from runtime.bundle.errors import ConfigError
-from tests.aot.toy_drafts import eagle3, original
+from tests.aot.toy_drafts import Published, eagle3, original, tensors, wrapped
 
 Json = dict[str, Any]
 IDS = "eagle_aux_hidden_state_layer_ids"
@@ -39,10 +40,60 @@ def test_ids_are_read_at_every_place_where_trainers_put_them(config: Json, targe
     assert (draft.aux_semantic, draft.notes) == ("input_of", ())
 
 
-def test_the_top_goes_before_eagle_config(target: TargetConfig) -> None:
-    """Table 1.6, row 6."""
-    config = eagle3(**{IDS: [2, 4, 5]}, eagle_config={IDS: [2, 4, 6]})
-    assert draft_config_from_json(config, target).aux_layers == (2, 4, 5)
+@pytest.mark.parametrize(
+    "config",
+    [
+        eagle3(layer_ids=[2, 4, 8]),
+        eagle3(target_layer_ids=[2, 4, 8]),
+        eagle3(eagle_config={"target_layer_ids": [2, 4, 8]}),
+        eagle3(layer_ids=[2, 4, 8], eagle_config={IDS: [2, 4, 8]}),
+    ],
+)
+def test_C2_ids_have_several_names_at_both_places(config: Json, target: TargetConfig) -> None:
+    assert draft_config_from_json(config, target).aux_layers == (2, 4, 8)
+
+
+def test_C2_five_states_by_the_name_target_layer_ids(tmp_path: Path, target: TargetConfig) -> None:
+    published = Published(eagle3(target_layer_ids=[1, 2, 3, 5, 6]), tensors(states=5))
+    draft = published.read(tmp_path / "draft", target)
+    assert (draft.aux_layers, draft.num_aux, draft.aux_semantic) == ((2, 3, 4, 6, 7), 5, "output_of")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        eagle3(**{IDS: [2, 4, 5]}, eagle_config={IDS: [2, 4, 6]}),
+        eagle3(**{IDS: [2, 4, 5]}, layer_ids=[2, 4, 6]),
+        eagle3(eagle_config={IDS: [2, 4, 5], "layer_ids": [2, 4, 6]}),
+        eagle3(**{IDS: [2, 4, 5]}, eagle_config={"layer_ids": [2, 4, 6]}),
+    ],
+)
+def test_C2_ids_in_two_places_that_differ_are_refused_unless_the_yaml_states_them(
+    config: Json, target: TargetConfig
+) -> None:
+    sentence = refusal(config, target).sentence()
+    assert "[2, 4, 5]" in sentence
+    assert "[2, 4, 6]" in sentence
+    stated = draft_config_from_json(config, target, options=DraftOptions(aux_layers=(2, 4, 7)))
+    assert stated.aux_layers == (2, 4, 7)
+
+
+def test_C2_ids_of_a_speculators_file_can_only_be_inputs(target_json: Json) -> None:
+    deep = target_config_from_json(target_json | {"num_hidden_layers": 40})
+    draft = draft_config_from_json(wrapped(**{IDS: [3, 19, 39]}), deep)
+    assert (draft.aux_layers, draft.aux_semantic) == ((3, 19, 39), "input_of")
+    assert any("[3, 19, 39]" in note and "aux_semantic" in note for note in draft.notes)
+    options = DraftOptions(aux_semantic="output_of")
+    assert draft_config_from_json(wrapped(**{IDS: [3, 19, 39]}), deep, options=options).aux_layers == (4, 20, 40)
+
+
+def test_C2_what_a_speculators_file_says_twice_must_be_the_same(target: TargetConfig) -> None:
+    """The layer's config lies inside; what each says of itself alone may differ."""
+    differing = wrapped({"rms_norm_eps": 1e-6}, rms_norm_eps=1e-5)
+    sentence = refusal(differing, target).sentence()
+    assert "rms_norm_eps" in sentence
+    assert "1e-06" in sentence
+    draft_config_from_json(wrapped({"tie_word_embeddings": True, "torch_dtype": "float32"}), target)
 
 
 @pytest.mark.parametrize(

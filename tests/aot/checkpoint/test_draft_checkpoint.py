@@ -109,8 +109,65 @@ def test_an_explicit_head_dim_is_not_hidden_size_over_heads(
     shapes = draft_shapes(config)
     assert shapes["midlayer.self_attn.q_proj.weight"] == (64, 64)
     assert shapes["midlayer.self_attn.o_proj.weight"] == (32, 64)
-    with pytest.raises(ConfigError, match=r"q_proj.weight of the draft checkpoint has the wrong shape: expected"):
-        read_draft_config(write_draft(draft_json, draft_tensors), target)
+
+
+@pytest.mark.parametrize("wrong", [{"head_dim": 16}, {"num_key_value_heads": 1}, {"num_key_value_heads": 4}])
+def test_heads_that_the_config_has_wrong_are_the_weights_with_a_note(
+    wrong: Json, draft_json: Json, draft_tensors: Tensors, target: TargetConfig, write_draft: Writer
+) -> None:
+    """docs/drafts.md: sizes that a tensor's shape settles are the tensor's."""
+    (key,) = wrong
+    config = read_draft_config(write_draft({"head_dim": 8} | draft_json | wrong, draft_tensors), target)
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (4, 2, 8)
+    assert [note.startswith(f"{key} of ") for note in config.notes].count(True) == 1
+
+
+def test_a_wrong_number_of_query_heads_is_told_by_the_other_two(
+    draft_json: Json, draft_tensors: Tensors, target: TargetConfig, write_draft: Writer
+) -> None:
+    wrong = draft_json | {"head_dim": 8, "num_attention_heads": 8}
+    config = read_draft_config(write_draft(wrong, draft_tensors), target)
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (4, 2, 8)
+    assert config.sources["num_heads"] == "weights"
+
+
+def test_key_heads_that_the_config_leaves_out_are_counted(
+    draft_json: Json, draft_tensors: Tensors, target: TargetConfig, write_draft: Writer
+) -> None:
+    del draft_json["num_key_value_heads"]
+    config = read_draft_config(write_draft(draft_json, draft_tensors), target)
+    assert (config.num_kv_heads, config.sources["num_kv_heads"]) == (2, "weights")
+
+
+def test_heads_of_which_no_number_agrees_with_another_are_refused(
+    draft_json: Json, draft_tensors: Tensors, target: TargetConfig, write_draft: Writer
+) -> None:
+    wrong = draft_json | {"head_dim": 16, "num_attention_heads": 8, "num_key_value_heads": 3}
+    with pytest.raises(ConfigError, match=r"head_dim 16"):
+        read_draft_config(write_draft(wrong, draft_tensors), target)
+
+
+@pytest.mark.parametrize("said", [36, 40])
+def test_C1_the_target_s_number_of_layers_in_a_draft_s_config_is_overruled(
+    said: int, draft_json: Json, draft_tensors: Tensors, target: TargetConfig, write_draft: Writer
+) -> None:
+    """Published configs repeat num_hidden_layers of their target beside one midlayer."""
+    config = read_draft_config(write_draft(draft_json | {"num_hidden_layers": said}, draft_tensors), target)
+    assert (config.num_layers, config.sources["num_layers"]) == (1, "weights")
+    assert any(note.startswith("num_hidden_layers of ") for note in config.notes)
+    # Without weights there is nothing to count
+    with pytest.raises(ConfigError, match="num_hidden_layers of draft_config is the target's"):
+        draft_config_from_json(draft_json | {"num_hidden_layers": said}, target)
+
+
+def test_C1_a_gap_between_layers_is_named(
+    draft_json: Json, draft_tensors: Tensors, target: TargetConfig, write_draft: Writer
+) -> None:
+    third = {name.replace("midlayer.", "layers.2."): tensor.clone() for name, tensor in draft_tensors.items()}
+    del third["layers.2.hidden_norm.weight"]
+    gap = draft_tensors | {name: tensor for name, tensor in third.items() if name.startswith("layers.2.")}
+    with pytest.raises(ConfigError, match=r"lacks the layer layers\.1"):
+        read_draft_config(write_draft(draft_json, gap), target)
 
 
 def test_a_draft_keeps_its_own_embedding(
@@ -177,7 +234,7 @@ def test_a_model_that_is_no_draft_is_refused(draft_json: Json, target: TargetCon
     draft_json["architectures"] = ["Qwen3ForCausalLM"]
     assert sentence_of(draft_json, target) == (
         "the architecture in draft_config is not an EAGLE3 draft's: expected LlamaForCausalLMEagle3, Eagle3Speculator "
-        "or another name with Eagle3 in it, or LlamaForCausalLM, found Qwen3ForCausalLM."
+        "or another name with Eagle3 in it, or LlamaForCausalLM, found 'Qwen3ForCausalLM'."
     )
 
 
@@ -283,7 +340,7 @@ def test_a_reduced_vocabulary_without_a_map_is_refused_when_the_config_is_read(
         ),
         (
             {"hidden_size": "32"},
-            "hidden_size of draft_config is wrong: expected an integer of at least 1, found '32'.",
+            "hidden_size of draft_config is wrong: expected an integer from 1 to 1048576, found '32'.",
         ),
         ({"intermediate_size": None}, "draft_config has no intermediate_size."),
     ],
@@ -328,7 +385,10 @@ def test_an_embedding_of_nan_is_refused(
     source = write_draft(draft_json, draft_tensors)
     with pytest.raises(ConfigError) as caught:
         load_draft_weights(source, read_draft_config(source, target), target, torch.float32)
-    assert caught.value.sentence() == ("embed_tokens.weight of the draft checkpoint holds values that are not finite.")
+    assert caught.value.sentence() == (
+        "embed_tokens.weight of the draft checkpoint holds values that are not finite: "
+        "expected finite values in float32, found 2048 of 2048 in float32, stored as float32."
+    )
 
 
 def test_a_draft_in_gguf_is_refused(target: TargetConfig) -> None:

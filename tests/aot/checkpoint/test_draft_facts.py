@@ -287,3 +287,15 @@ def test_a_map_can_be_rebuilt_from_t2d(tmp_path: Path, target: TargetConfig) -> 
 def test_a_target_may_be_of_another_depth(target_json: Json) -> None:
     deep = target_config_from_json(target_json | {"num_hidden_layers": 32})
     assert draft_config_from_json(original(), deep).aux_layers == (2, 16, 29)
+
+
+def test_C2_a_norm_under_its_two_names_must_be_one(target: TargetConfig) -> None:
+    with pytest.raises(ConfigError, match="fc_norm True and, under its older name, use_aux_norm False"):
+        draft_config_from_json(eagle3(fc_norm=True, use_aux_norm=False), target)
+    assert draft_config_from_json(eagle3(fc_norm=True, use_aux_norm=True), target).feature_norm == "each"
+
+
+def test_a_number_of_states_that_the_weights_do_not_have_is_said(tmp_path: Path, target: TargetConfig) -> None:
+    draft = Published(eagle3(num_aux_hidden_states=5), tensors()).read(tmp_path / "draft", target)
+    assert draft.num_aux == 3
+    assert any(note.startswith("num_aux_hidden_states of ") for note in draft.notes)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aot.checkpoint.families.registry import FAMILIES
-from aot.checkpoint.gguf_weights import _hugging_face_name
+from aot.checkpoint.gguf_names import hugging_face_name
 from aot.checkpoint.random_weights import random_target_weights
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import (
@@ -177,7 +177,7 @@ def test_qwen_windows_begin_behind_max_window_layers(
 
 def test_windows_that_are_none_are_refused(shape: Json) -> None:
     assert refusal(shape, "mistral", sliding_window=0) == (
-        "sliding_window of model_config is wrong: expected an integer of at least 1, found 0."
+        "sliding_window of model_config is wrong: expected an integer from 1 to 2147483647, found 0."
     )
     assert refusal(shape, "qwen2", layer_types=["sliding_attention"] * 8) == (
         "layer_types of model_config names windows, and no size is given for them: "
@@ -298,4 +298,4 @@ def test_gguf_names_are_the_packages_own(family: str, shape: Json) -> None:
     names = gguf.get_tensor_name_map(arch, 8)
     for name in target_shapes(read(shape, family)):
         stem, _, kind = name.rpartition(".")
-        assert _hugging_face_name(f"{names.get_name(stem)}.{kind}") == name
+        assert hugging_face_name(f"{names.get_name(stem)}.{kind}") == name

@@ -94,6 +94,7 @@ def test_random_bytes_are_refused_or_read_but_never_crash(
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "GGUF version 1, known are 2 and 3"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**40), "the file ends inside its header"),
         (b"GGUF" + struct.pack("<IQQQ1sI", 3, 0, 1, 1, b"a", 99), "unknown value type 99"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + struct.pack("<Q1sIB", 1, b"a", 0, 7) * 2, "a twice"),
     ],
 )
 def test_a_file_that_is_not_gguf_says_why(content: bytes, found: str, tmp_path: Path) -> None:

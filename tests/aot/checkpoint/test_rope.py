@@ -200,7 +200,7 @@ def test_how_long_a_text_may_become(scaling: Json, expected: int) -> None:
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling of config.json has no factor."),
         (
             {"rope_scaling": {"type": "linear", "factor": 0}},
-            "factor of rope_scaling of config.json is wrong: expected a positive number, found 0.",
+            "factor of rope_scaling of config.json is wrong: expected a number above 0 and at most 1e+06, found 0.",
         ),
         (
             {"rope_scaling": {"type": "linear", "factor": 0.5}},
@@ -234,3 +234,10 @@ def test_a_caller_may_support_less() -> None:
     with pytest.raises(ConfigError) as caught:
         read_rope(Fields(config(rope_scaling={"type": "linear", "factor": 2.0}), "x"), supported=("default",))
     assert caught.value.sentence() == "rope type 'linear' of x is not supported yet: expected default, found linear."
+
+
+def test_C2_a_type_in_both_spellings_must_be_one_type() -> None:
+    both = {"rope_type": "linear", "type": "linear", "factor": 2.0}
+    assert read(config(rope_scaling=both))[1] == {"rope_type": "linear", "factor": 2.0}
+    with pytest.raises(ConfigError, match=r"rope_type 'linear' and type 'dynamic'"):
+        read(config(rope_scaling=both | {"type": "dynamic"}))

@@ -175,3 +175,20 @@ sys.exit(f"imported {heavy}" if heavy else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_B14_a_folder_whose_name_is_not_utf8_is_read_and_named_in_text(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/m\xff"))
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "n\udcff.json").write_text("{}")
+    source = resolve("m\udcff", key="model", base=tmp_path)
+    assert source.path == folder
+    source.name.encode("utf-8")
+    assert len(source.fingerprint()) == 64
+
+
+@pytest.mark.parametrize("reference", ["x" * 5000, "a\0b", "~nobody-of-this-name/x", "\ud800"])
+def test_B10_a_name_that_no_file_system_takes_does_not_exist(reference: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        resolve(reference, key="model", base=tmp_path)

@@ -101,13 +101,14 @@ def test_keys_that_a_llama_config_may_leave_out(target_json: Json) -> None:
 @pytest.mark.parametrize(
     ("generation", "expected"),
     [
-        ({"eos_token_id": [7, 2]}, (7, 2)),
-        ({"eos_token_id": 9}, (9,)),
+        ({"eos_token_id": [7, 2]}, (2, 7)),
+        ({"eos_token_id": 9}, (2, 9)),
         ({"eos_token_id": None}, (2,)),
+        ({"eos_token_id": [None, 9]}, (2, 9)),
         (None, (2,)),
     ],
 )
-def test_the_generation_config_decides_what_ends_a_text(
+def test_C5_every_id_that_either_config_names_ends_a_text(
     generation: Json | None, expected: tuple[int, ...], target_json: Json, tmp_path: Path
 ) -> None:
     assert read_target_config(folder(tmp_path, target_json, generation)).eos_token_ids == expected
@@ -161,13 +162,16 @@ def test_the_generation_config_decides_what_ends_a_text(
         ),
         (
             {"hidden_size": 0},
-            "hidden_size of model_config is wrong: expected an integer of at least 1, found 0.",
+            "hidden_size of model_config is wrong: expected an integer from 1 to 1048576, found 0.",
         ),
         (
             {"hidden_size": True},
-            "hidden_size of model_config is wrong: expected an integer of at least 1, found True.",
+            "hidden_size of model_config is wrong: expected an integer from 1 to 1048576, found True.",
         ),
-        ({"rope_theta": "x"}, "rope_theta of model_config is wrong: expected a positive number, found 'x'."),
+        (
+            {"rope_theta": "x"},
+            "rope_theta of model_config is wrong: expected a number above 0 and at most 1e+15, found 'x'.",
+        ),
         ({"rope_parameters": 3}, "rope_parameters of model_config is wrong: expected an object, found 3."),
         (
             {"tie_word_embeddings": 1},
@@ -175,7 +179,7 @@ def test_the_generation_config_decides_what_ends_a_text(
         ),
         (
             {"eos_token_id": "</s>"},
-            "eos_token_id of model_config is wrong: expected a list of integers of at least 0, found '</s>'.",
+            "eos_token_id of model_config is wrong: expected a list of integers from 0 to 2147483647, found '</s>'.",
         ),
         ({"vocab_size": None}, "model_config has no vocab_size."),
     ],

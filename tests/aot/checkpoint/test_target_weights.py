@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from aot.checkpoint.random_weights import random_target_weights
 from aot.checkpoint.source import ModelSource
-from aot.checkpoint.target import TargetConfig, load_target_weights, target_shapes
+from aot.checkpoint.target import TargetConfig, load_target_weights, read_target_headers, target_shapes
 from runtime.bundle.errors import ConfigError, HostError
 
 Tensors = dict[str, torch.Tensor]
@@ -190,6 +190,14 @@ def test_a_gguf_tensor_without_a_counterpart_is_named(gguf_source: ModelSource, 
     assert refusal(gguf_source, shallower).startswith(
         "the target checkpoint holds tensors that its architecture lacks, model.layers.7.input_layernorm.weight, "
     )
+
+
+def test_a_gguf_file_that_does_not_fit_its_config_is_told_by_its_header(
+    gguf_source: ModelSource, target: TargetConfig
+) -> None:
+    assert read_target_headers(gguf_source, target).shapes == target_shapes(target)
+    with pytest.raises(ConfigError, match=r"lacks model\.layers\.8\.input_layernorm\.weight"):
+        read_target_headers(gguf_source, dataclasses.replace(target, num_layers=9))
 
 
 def test_a_missing_gguf_package_says_what_to_install(

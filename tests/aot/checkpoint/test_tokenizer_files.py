@@ -58,7 +58,7 @@ def test_a_folder_is_copied_and_described(source: ModelSource, tmp_path: Path) -
         "eos_token": "</s>",
         "pad_token": None,
         "add_bos": False,
-        "eos_token_ids": [2],
+        "eos_token_ids": [2, 1],
         "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
     }
 

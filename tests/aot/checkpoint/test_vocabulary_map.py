@@ -50,6 +50,27 @@ def test_ids_in_the_place_of_offsets_are_told_by_their_never_repeating(count: in
     assert draft_to_target(torch.arange(count), even, count, 256).tolist() == list(range(count))
 
 
+@pytest.mark.parametrize("ids", [[1, 3, 9], [0, 5], list(range(0, 60, 2))])
+def test_C7_few_ascending_values_without_t2d_can_mean_both_and_are_refused(ids: list[int]) -> None:
+    """Below 64 rows offsets may ascend too; read wrongly, next to nothing is accepted."""
+    with pytest.raises(ConfigError, match="d2t of the draft can mean offsets or ids") as caught:
+        draft_to_target(torch.tensor(ids), None, len(ids), 256)
+    assert "t2d" in caught.value.repair
+    marks = torch.zeros(256, dtype=torch.bool)
+    marks[torch.tensor(ids)] = True
+    with pytest.raises(ConfigError, match="d2t with the ids themselves in the place of offsets"):
+        draft_to_target(torch.tensor(ids), marks, len(ids), 256)
+    marks = torch.zeros(256, dtype=torch.bool)
+    marks[torch.tensor(ids) + torch.arange(len(ids))] = True
+    assert draft_to_target(torch.tensor(ids), marks, len(ids), 256).tolist() == ids
+
+
+def test_C7_few_values_that_only_offsets_can_have_are_read() -> None:
+    """Two neighbours have the same offset; ids are never the same. A single id is its own offset."""
+    assert draft_to_target(torch.tensor([3, 3, 7]), None, 3, V).tolist() == [3, 3, 7]
+    assert draft_to_target(torch.tensor([9]), None, 1, V).tolist() == [9]
+
+
 def test_zero_offsets_stand_for_the_first_ids_only_when_t2d_says_so() -> None:
     """B3."""
     zeros = torch.zeros(16, dtype=torch.int64)
