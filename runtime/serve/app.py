@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,6 +29,9 @@ from runtime.serve.respond import answer_stream, answer_whole, send_json
 MAX_BODY_BYTES = 8 * 2**20
 # A body beyond this is read in a thread: its tokenizer would keep the loop from everybody else's answers
 LONG_BODY_BYTES = 16 * 2**10
+# Of a body that is too long so many bodies more are taken and dropped, for so long: closed before the client has sent
+# it all, the connection would be reset, and the answer lost with it
+LEFT_OVER_BODIES, LEFT_OVER_S = 16, 30.0
 GUARDED = "/v1/"
 
 Read = Callable[[Mapping[str, object], Served], Generation]
@@ -54,6 +58,10 @@ class Endpoint:
             tickets = self.driver.submit(answer.requests())
             respond = answer_stream if generation.stream else answer_whole
             await respond(answer, tickets, receive, send)
+        except BodyTooLong as error:
+            await send_error(send, error.answer, more_body=True)
+            await drop_body(receive, self.max_body * LEFT_OVER_BODIES)
+            await send({"type": "http.response.body"})
         except ClientGone:
             return
 
@@ -72,16 +80,24 @@ def check_model(name: object, served: Served) -> None:
         raise unknown_model(name, served.names[0])
 
 
+class BodyTooLong(Exception):
+    """The body is longer than it may be, and has not been read to its end; `answer` is what its sender is told."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.answer = too_large(limit)
+
+
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body of a request.
 
     Raises:
-        ApiError: 413, it is longer than `limit` bytes, or says so.
+        BodyTooLong: it is longer than `limit` bytes, or says so.
         ClientGone: the client left before its end.
     """
     declared = dict(scope["headers"]).get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
-        raise too_large(limit)
+        raise BodyTooLong(limit)
     parts, length = [], 0
     while True:
         message = await receive()
@@ -90,10 +106,20 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         part = message.get("body", b"")
         length += len(part)
         if length > limit:
-            raise too_large(limit)
+            raise BodyTooLong(limit)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+async def drop_body(receive: Receive, most: int) -> None:
+    """Read what is left of a body, at most `most` bytes and for LEFT_OVER_S, and keep nothing of it."""
+    with anyio.move_on_after(LEFT_OVER_S):
+        while most > 0:
+            message = await receive()
+            most -= len(message.get("body", b""))
+            if not message.get("more_body", False):
+                return
 
 
 class Guard:
@@ -139,9 +165,9 @@ class LastResort:
             await send_error(send, defect())
 
 
-async def send_error(send: Send, error: ApiError) -> None:
+async def send_error(send: Send, error: ApiError, *, more_body: bool = False) -> None:
     headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send_json(send, error.body(), error.status, headers)
+    await send_json(send, error.body(), error.status, headers, more_body=more_body)
 
 
 class _ErrorAnswer(Response):

@@ -25,6 +25,7 @@ BESIDES = {
     "runtime/serve/metrics.py": {"prometheus_client"},
     "runtime/serve/respond.py": {"starlette"},
     "runtime/serve/protocol.py": {"uvicorn"},
+    "runtime/serve/protocol_httptools.py": {"uvicorn"},
     "runtime/serve/server.py": {"starlette", "uvicorn"},
 }
 NEVER_IN_RUNTIME = ("torch._inductor", "torch._dynamo", "torch.export", "torch.compile")
