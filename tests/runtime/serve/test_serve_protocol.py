@@ -38,7 +38,7 @@ def connect(server: Running) -> socket.socket:
 
 
 def send(server: Running, head: bytes, piece: bytes, most: int) -> tuple[int, bytes]:
-    """Send `head`, then `piece` until the server ends the connection or `most` bytes are sent; how many, and the answer.
+    """Send `head`, then `piece` until the server ends it or `most` bytes are sent; how many, and its answer.
 
     An answer may be lost with the connection, since the server closes it while data comes.
     """
