@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
@@ -27,14 +28,32 @@ from runtime.serve.metrics import Metrics
 from runtime.serve.respond import answer_stream, answer_whole, send_json
 
 MAX_BODY_BYTES = 8 * 2**20
-# A body beyond this is read in a thread: its tokenizer would keep the loop from everybody else's answers
-LONG_BODY_BYTES = 16 * 2**10
+# A body beyond LONG is read in a thread: its tokenizer would keep the loop from everybody else's answers. So many of
+# them are read at once, and of those beyond HUGE, whose encoding takes 150 times their memory, one
+LONG_BODY_BYTES, LONG_AT_ONCE = 16 * 2**10, 4
+HUGE_BODY_BYTES = 2**20
 # Of a body that is too long so many bodies more are taken and dropped, for so long: closed before the client has sent
 # it all, the connection would be reset, and the answer lost with it
 LEFT_OVER_BODIES, LEFT_OVER_S = 16, 30.0
 GUARDED = "/v1/"
 
 Read = Callable[[Mapping[str, object], Served], Generation]
+
+
+class Lanes:
+    """Where bodies are read: short ones at once, long ones in threads, so that neither they nor their number matter to
+    others. One for all of a server's endpoints.
+    """
+
+    def __init__(self) -> None:
+        self._long, self._huge = asyncio.Semaphore(LONG_AT_ONCE), asyncio.Semaphore(1)
+
+    async def read(self, reader: Callable[[bytes], Generation], body: bytes) -> Generation:
+        """`reader(body)`."""
+        if len(body) <= LONG_BODY_BYTES:
+            return reader(body)
+        async with self._huge if len(body) > HUGE_BODY_BYTES else self._long:
+            return await anyio.to_thread.run_sync(reader, body)
 
 
 @dataclass(frozen=True)
@@ -46,14 +65,11 @@ class Endpoint:
     read: Read
     style: Callable[[Served], Style]
     max_body: int
+    lanes: Lanes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            body = await read_body(scope, receive, self.max_body)
-            if len(body) > LONG_BODY_BYTES:
-                generation = await anyio.to_thread.run_sync(self._generation, body)
-            else:
-                generation = self._generation(body)
+            generation = await self.lanes.read(self._generation, await read_body(scope, receive, self.max_body))
             answer = Answer(generation, self.served, self.style(self.served))
             tickets = self.driver.submit(answer.requests())
             respond = answer_stream if generation.stream else answer_whole
@@ -236,8 +252,9 @@ def make_app(
     async def tell_version(request: Request) -> Response:
         return _JsonAnswer({"version": _version(), "bundle": served.fingerprint})
 
-    completions = Endpoint(driver, served, read_completion, CompletionStyle, max_body)
-    chat = Endpoint(driver, served, read_chat, ChatStyle, max_body)
+    lanes = Lanes()
+    completions = Endpoint(driver, served, read_completion, CompletionStyle, max_body, lanes)
+    chat = Endpoint(driver, served, read_chat, ChatStyle, max_body, lanes)
     routes = [
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat, methods=["POST"]),

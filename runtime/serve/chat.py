@@ -21,7 +21,7 @@ from runtime.serve.fields import (
     wrong,
 )
 from runtime.serve.generation import Answer, Generation, Part, Served
-from runtime.serve.limits import check_length
+from runtime.serve.limits import check_length, check_text
 from runtime.serve.logprobs import chat_logprobs
 from runtime.text import Message
 
@@ -133,6 +133,7 @@ def _prompt(messages: Sequence[Message], served: Served) -> tuple[int, ...]:
         raise invalid("This model has no chat template: send a prompt to /v1/completions.", "messages")
     try:
         text = tokenizer.apply_chat_template(messages)
+        check_text(text, served, "messages")
         ids = tuple(tokenizer.encode(text, add_special_tokens=False))
     except UsageError as error:
         # The repair speaks of the command line

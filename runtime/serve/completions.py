@@ -20,7 +20,7 @@ from runtime.serve.fields import (
     wrong,
 )
 from runtime.serve.generation import Answer, Generation, Part, Served
-from runtime.serve.limits import check_length
+from runtime.serve.limits import check_length, check_text
 from runtime.serve.logprobs import CompletionLogprobs
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -65,6 +65,7 @@ def _prompts(data: Mapping[str, object], served: Served) -> list[tuple[int, ...]
     prompts = []
     for prompt in given:
         if isinstance(prompt, str):
+            check_text(prompt, served, "prompt")
             try:
                 ids = tuple(served.tokenizer.encode(prompt))
             except UsageError as error:
