@@ -216,6 +216,7 @@ READERS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "stop": ("text or a list of texts", _stop),
     "stop_token_ids": (IDS, _ids),
     "include_stop_str_in_output": ("true or false", _flag),
+    "skip_special_tokens": ("true or false", _flag),
     "seed": (INTEGER, _integer),
     "logprobs": (INTEGER, _integer),
 }

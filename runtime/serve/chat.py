@@ -32,6 +32,10 @@ REFUSED_HERE: Mapping[str, tuple[object, ...]] = {
     "prediction": (),
     "web_search_options": (),
     "documents": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "media_io_kwargs": ({},),
+    "mm_processor_kwargs": ({},),
     "chat_template": (),
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
@@ -48,7 +52,6 @@ KNOWN = frozenset(
         "max_completion_tokens",
         "logprobs",
         "top_logprobs",
-        "parallel_tool_calls",
     }
 )
 
@@ -69,6 +72,7 @@ def read_chat(data: Mapping[str, object], served: Served) -> Generation:
         stream=stream,
         include_usage=include_usage(data, stream),
         return_token_ids=flag(data, "return_token_ids"),
+        return_tokens_as_token_ids=flag(data, "return_tokens_as_token_ids"),
     )
 
 
@@ -178,7 +182,7 @@ class ChatStyle:
     def _end(self, answer: Answer, part: Part) -> dict[str, object]:
         asked = answer.generation.sampling.logprobs is not None
         end: dict[str, object] = {
-            "logprobs": chat_logprobs(part.logprobs, self._served.pieces) if asked else None,
+            "logprobs": chat_logprobs(part.logprobs, answer.names()) if asked else None,
             "finish_reason": part.finish,
             "stop_reason": part.stop_reason,
         }

@@ -47,6 +47,7 @@ def read_completion(data: Mapping[str, object], served: Served) -> Generation:
         stream=stream,
         include_usage=include_usage(data, stream),
         return_token_ids=flag(data, "return_token_ids"),
+        return_tokens_as_token_ids=flag(data, "return_tokens_as_token_ids"),
     )
 
 
@@ -108,7 +109,7 @@ class CompletionStyle:
         logprobs = None
         if answer.generation.sampling.logprobs is not None:
             if index not in self._logprobs:
-                self._logprobs[index] = CompletionLogprobs(self._served.pieces)
+                self._logprobs[index] = CompletionLogprobs(answer.names())
             logprobs = self._logprobs[index].push(part.logprobs)
         choice: dict[str, object] = {
             "index": index,
