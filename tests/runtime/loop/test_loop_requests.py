@@ -162,3 +162,32 @@ def test_aborting_all_that_runs_lets_the_waiting_start() -> None:
     engine.step()
     assert [s.request.request_id for s in engine.running] == ["2", "3"]
     assert set(run_out(engine)) == {"2", "3"}
+
+
+class Counted(str):
+    """A request id that counts how often it is compared or looked up."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.times += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        Counted.times += 1
+        return str.__hash__(self)
+
+
+def test_m9_queueing_takes_time_in_proportion() -> None:
+    """M9: 8,000 prompts took 25 times what 2,000 did, since each was compared with all that waited."""
+    rig, looked = make_rig(), list[float]()
+    for count in (200, 800):
+        engine, names = rig.plain_engine(), [Counted(f"request {i}") for i in range(count)]
+        Counted.times = 0
+        for name in names:
+            engine.add_request(Request(name, (1, 2), max_tokens=1))
+        for name in names[1::2]:
+            engine.abort(Counted(name))
+        assert [s.request.request_id for s in engine.waiting] == [str(name) for name in names[::2]]
+        looked.append(Counted.times / count)
+    assert looked[1] < 1.5 * looked[0]
