@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runtime.serve.chat import ChatStyle, read_chat
 from runtime.serve.completions import CompletionStyle, read_completion
+from runtime.serve.cors import Cors
 from runtime.serve.driver import Driver
 from runtime.serve.errors import ApiError, ClientGone, defect, log_defect, too_large, unauthorized, unknown_model
 from runtime.serve.fields import parse_body, wrong
@@ -231,6 +232,7 @@ def make_app(
     *,
     api_keys: Sequence[str] = (),
     max_body: int = MAX_BODY_BYTES,
+    cors: Cors | None = None,
 ) -> ASGIApp:
     """The application over a driver that has been started, or will be before the first request."""
 
@@ -268,7 +270,8 @@ def make_app(
     app = Starlette(routes=routes, exception_handlers=handlers)
     # A redirect is no error of OpenAI's, and sends a client to whatever host its own header named
     app.router.redirect_slashes = False
-    return LastResort(Guard(app, api_keys))
+    # Around the keys: a preflight has none, and a page is to read why it was refused
+    return (cors or Cors()).around(LastResort(Guard(app, api_keys)))
 
 
 def _model(name: str, served: Served) -> dict[str, object]:

@@ -22,6 +22,7 @@ BESIDES = {
     "runtime/backends/sim.py": {"jax", "jaxlib", "ml_dtypes"},
     # At their top, but imported by eagle3-run serve alone, once its options are read
     "runtime/serve/app.py": {"anyio", "starlette"},
+    "runtime/serve/cors.py": {"starlette"},
     "runtime/serve/metrics.py": {"prometheus_client"},
     "runtime/serve/respond.py": {"starlette"},
     "runtime/serve/protocol.py": {"uvicorn"},
