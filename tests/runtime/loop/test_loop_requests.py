@@ -83,7 +83,7 @@ def test_a_request_that_the_pool_can_never_hold_is_refused() -> None:
     assert error.sentence() == (
         "Request big cannot run: expected at most 4 KV blocks of 4 tokens, found 5 blocks for 17 tokens."
     )
-    assert error.repair == "lower max_tokens, or give the pool more blocks (kv_blocks)"
+    assert error.repair == "lower max_tokens, or build the bundle with a larger kv_blocks"
     (output,) = engine.generate([Request("fits", prompt_of(6), max_tokens=10)])
     assert list(output.token_ids) == rig.plain(prompt_of(6), 10)
 
