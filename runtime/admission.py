@@ -44,7 +44,7 @@ def sequence_of(request: Request, graphs: GraphSet, blocks: BlockManager, watche
             what,
             expected=f"at most {blocks.num_blocks - 1} KV blocks of {blocks.block_size} tokens",
             found=f"{needed} blocks for {limit} tokens",
-            repair="lower max_tokens, or give the pool more blocks (kv_blocks)",
+            repair="lower max_tokens, or build the bundle with a larger kv_blocks",
         )
     if request.sampling.seed is None and not request.sampling.greedy:
         request = replace(request, sampling=replace(request.sampling, seed=secrets.randbits(63)))

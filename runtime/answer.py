@@ -5,6 +5,8 @@ the model's end of sequence       without that id
 one of stop_token_ids             without that id, unless include_stop_str_in_output
 a stop string                     up to it, or with it where include_stop_str_in_output
 max_tokens, max_model_len         all of it
+
+Special tokens within it are left out, unless skip_special_tokens is false.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class AnswerText:
 
     def __init__(self, tokenizer: Tokenizer, sampling: SamplingParams = GREEDY) -> None:
         include = sampling.include_stop_str_in_output
-        self._strings = StopStrings(tokenizer, sampling.stop, include, skip=sampling.min_tokens)
+        self._strings = StopStrings(
+            tokenizer, sampling.stop, include, sampling.min_tokens, sampling.skip_special_tokens
+        )
         self._include = include
 
     def push(self, output: StepOutput | RequestOutput) -> str:

@@ -52,7 +52,8 @@ Lines of a prompts file:
   {"prompt_token_ids": [1, 4093, 253]}
   {"prompt": "Name a colour.", "temperature": 0.8, "seed": 7, "stop": ["\\n"]}
 A line may have any option of sampling under its name with underscores, and ignore_eos,
-include_stop_str_in_output, stop_token_ids, logit_bias, allowed_token_ids and bad_words.
+include_stop_str_in_output, skip_special_tokens, stop_token_ids, logit_bias, allowed_token_ids
+and bad_words.
 
 \b
 Exit codes: 0 ok, 1 unexpected, --check found a difference, or an answer is not whole, 2 usage,

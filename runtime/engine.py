@@ -284,4 +284,10 @@ class Engine:
 
 
 def _watches(tokenizer: Tokenizer) -> Watches:
-    return lambda request: StopStrings(tokenizer, request.sampling.stop, skip=request.sampling.min_tokens)
+    def watch(request: Request) -> StopStrings:
+        params = request.sampling
+        return StopStrings(
+            tokenizer, params.stop, skip=params.min_tokens, skip_special_tokens=params.skip_special_tokens
+        )
+
+    return watch

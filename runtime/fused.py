@@ -36,14 +36,14 @@ class FusedProposer(Proposer):
         self._graphs = graphs
         self._k = self._most = drafts_per_step(graphs.manifest, num_speculative_tokens)
         self._made = graphs.manifest.speculation.num_speculative_tokens
+        self._drafted = False  # whether the graph ran behind the pass that was read last
         self._drafts: list[list[int]] = []  # of the pass that was read last, K for each member; empty: it did not run
 
     def limit(self, num_speculative_tokens: int) -> None:
         self._k = min(num_speculative_tokens, self._most)
 
     def follows(self, sequence: Sequence) -> bool:
-        # Then its rows ran too: it could draft before the pass's tokens were known
-        return sequence.finish_reason is None and _may_draft(sequence, pending=0)
+        return sequence.num_drafted >= sequence.num_computed
 
     def can_follow_single_rows(self, members: Seq[Sequence]) -> bool:
         return not any(_may_draft(member, pending=int(member.caught_up)) for member in members)
@@ -56,8 +56,8 @@ class FusedProposer(Proposer):
         features: Tensor,
         following: int | None,
     ) -> list[int]:
-        self._drafts = []
-        if not _may_draft(sequence, pending=int(following is None)):
+        self._drafts, self._drafted = [], False
+        if not (sequence.publishes or _may_draft(sequence, pending=int(following is None))):
             return super().read_prefill(sequence, inputs, next_token, features, following)
         rows = int(inputs["last_index"]) + 1
         end = int(inputs["positions"][rows - 1]) + 1
@@ -72,6 +72,7 @@ class FusedProposer(Proposer):
         limit = self._row_limit(sequence) if proposing else 0
         run["length_limits"] = torch.tensor([limit], dtype=torch.int32)
         (step_tokens,) = graph(run)
+        self._drafted = True
         if not proposing:
             return []
         first, *drafts = step_tokens.tolist()[0]
@@ -102,9 +103,15 @@ class FusedProposer(Proposer):
         return [row[:rows_each] for row in rows]
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
+        if self._drafted and start + len(shifted) >= sequence.num_computed:
+            sequence.note_drafted(start, len(shifted))
         self._fill([sequence])
 
     def after_verify(self, members: Seq[Sequence], accepted: Seq[list[int]], features: Tensor, bucket: Bucket) -> None:
+        for member, run in zip(members, accepted, strict=True):
+            # Then its rows ran: it could draft before the pass's tokens were known
+            if member.finish_reason is None and _may_draft(member, pending=0):
+                member.note_drafted(member.num_computed - len(run), len(run))
         self._fill(members)
 
     def _reach(self, sequence: Sequence, end: int) -> int:

@@ -146,21 +146,23 @@ class EagleProposer(Proposer):
         self._k = min(num_speculative_tokens, self._most)
 
     def follows(self, sequence: Sequence) -> bool:
-        return _will_draft(sequence)
+        return sequence.num_drafted >= sequence.num_computed
 
     def can_follow_single_rows(self, members: Seq[Sequence]) -> bool:
         return self._single_rows or not any(_will_draft(member) for member in members)
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
         sequence.drafts = []
-        if not _will_draft(sequence):
-            return
         end = start + len(shifted)
+        # Without a token behind the last row there is no such row
+        if end < sequence.num_computed or not (sequence.publishes or _will_draft(sequence)):
+            return
         graph, bucket = self._graphs.prefill("draft_initial_prefill", len(shifted), end)
         inputs = pad_rows([sequence], [shifted], [start], bucket, self._block_size)
         inputs["features"] = features
         inputs["last_index"] = torch.tensor([len(shifted) - 1], dtype=torch.int32)
         token, state = graph(inputs)
+        sequence.note_drafted(start, len(shifted))
         if final and self._wants(sequence):
             sequence.drafts = token.tolist()
             self._chain([sequence], state)
@@ -182,6 +184,9 @@ class EagleProposer(Proposer):
         inputs["features"] = features
         inputs["last_index"] = torch.tensor(last, dtype=torch.int32)
         token, state = graph(inputs)
+        for member, start, run in zip(members, starts, tokens, strict=True):
+            if run:
+                member.note_drafted(start, len(run))
         if not any(map(self._wants, members)):
             return
         for member, first in zip(members, token.tolist(), strict=False):

@@ -9,7 +9,9 @@ The request that arrived first is therefore never stopped, and since the pool ho
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Collection
+from itertools import takewhile
 
 from runtime.blocks import BlockManager
 from runtime.prefix import PrefixKeys
@@ -20,7 +22,7 @@ class Scheduler:
     """The queues of an engine and its blocks.
 
     Attributes:
-        waiting: requests without blocks, in order of arrival.
+        waiting: requests without blocks, in order of arrival, so that those that were stopped come first.
         running: requests with blocks, in the order in which they were admitted.
         num_preemptions: how often a request gave its blocks up.
     """
@@ -28,7 +30,7 @@ class Scheduler:
     def __init__(self, blocks: BlockManager, keys: PrefixKeys, max_num_seqs: int, num_speculative_tokens: int) -> None:
         """`num_speculative_tokens`: the most drafts that a step proposes."""
         self.blocks, self.keys = blocks, keys
-        self.waiting: deque[Sequence] = deque()
+        self._waiting: OrderedDict[str, Sequence] = OrderedDict()
         self.running: list[Sequence] = []
         self.num_preemptions = 0
         self._max_num_seqs, self._k = max_num_seqs, num_speculative_tokens
@@ -39,7 +41,12 @@ class Scheduler:
         """Queue a new request."""
         self._arrivals += 1
         sequence.arrival = self._arrivals
-        self.waiting.append(sequence)
+        sequence.publishes = self.keys.mode != "off"
+        self._waiting[sequence.request.request_id] = sequence
+
+    @property
+    def waiting(self) -> Collection[Sequence]:
+        return self._waiting.values()
 
     def remove(self, sequence: Sequence) -> None:
         """Drop a running request; its blocks are free again."""
@@ -51,10 +58,10 @@ class Scheduler:
         """Drop the request wherever it is; an unknown id is passed over."""
         for sequence in [s for s in self.running if s.request.request_id == request_id]:
             self.remove(sequence)
-        self.waiting = deque(s for s in self.waiting if s.request.request_id != request_id)
+        self._waiting.pop(request_id, None)
 
     def holds(self, request_id: str) -> bool:
-        return any(s.request.request_id == request_id for s in (*self.waiting, *self.running))
+        return request_id in self._waiting or any(s.request.request_id == request_id for s in self.running)
 
     def next_pass(self) -> Sequence | list[Sequence]:
         """What runs next: the request whose prompt is to be computed further, or the members of a verify pass.
@@ -83,8 +90,12 @@ class Scheduler:
         sequence.num_published = max(sequence.num_published, done)
 
     def _admit(self) -> None:
-        while self.waiting and len(self.running) < self._max_num_seqs and self._take_blocks(self.waiting[0]):
-            self.running.append(self.waiting.popleft())
+        while self._waiting and len(self.running) < self._max_num_seqs:
+            first = next(iter(self._waiting.values()))
+            if not self._take_blocks(first):
+                return
+            del self._waiting[first.request.request_id]
+            self.running.append(first)
 
     def _take_blocks(self, sequence: Sequence) -> bool:
         """Give `sequence` blocks for all its tokens and the passes behind them, cached ones first, if there are enough.
@@ -102,7 +113,8 @@ class Scheduler:
             return False
         self.blocks.share(shared)
         sequence.block_ids = shared + (self.blocks.allocate(wanted) or [])
-        sequence.num_computed, sequence.num_published = start, len(shared)
+        sequence.num_computed = sequence.num_drafted = start
+        sequence.num_published = len(shared)
         if self.keys.mode != "off":
             self.blocks.prefix_queries += known
             self.blocks.prefix_hits += start
@@ -137,5 +149,7 @@ class Scheduler:
         sequence.preempt()
         self.num_preemptions += 1
         # In front of all that never ran, behind those that arrived earlier and were stopped too
-        place = next((i for i, other in enumerate(self.waiting) if other.arrival > sequence.arrival), None)
-        self.waiting.insert(len(self.waiting) if place is None else place, sequence)
+        earlier = list(takewhile(lambda other: other.arrival < sequence.arrival, self._waiting.values()))
+        self._waiting[sequence.request.request_id] = sequence
+        for one in (sequence, *reversed(earlier)):
+            self._waiting.move_to_end(one.request.request_id, last=False)

@@ -35,6 +35,7 @@ class Sequence:
         block_ids: blocks in order of position, enough for what the next pass writes.
         drafts: what the next verify pass will check, 0..K tokens.
         num_computed: positions from 0 on whose KV is there.
+        num_drafted: positions from 0 on whose KV is there in the draft too.
         arrival: order of arrival, which decides who is preempted last.
         stop_token_ids: ids that end the request, the model's own among them unless they are ignored.
         eos_token_ids: those of them that are the model's own.
@@ -42,6 +43,7 @@ class Sequence:
         logprobs: one for each generated token, where asked for.
         counts: of its tokens, for the sampler's penalties.
         error: why the request ended by itself, see `fail`.
+        publishes: whether others may find its blocks, so that its prompt needs the draft's KV even if it never drafts.
         block_keys, num_published: keys of its blocks for the prefix cache, and how many of its blocks can be found.
     """
 
@@ -54,6 +56,7 @@ class Sequence:
     timing: Timing = field(default_factory=Timing)
     spec_decode: SpecDecodeStats = field(default_factory=SpecDecodeStats)
     num_computed: int = 0
+    num_drafted: int = 0
     arrival: int = 0
     stop_token_ids: frozenset[int] = frozenset()
     eos_token_ids: frozenset[int] = frozenset()
@@ -62,6 +65,7 @@ class Sequence:
     stop_reason: int | str | None = None
     error: RequestError | None = None
     counts: TokenCounts = field(default_factory=TokenCounts)
+    publishes: bool = False
     block_keys: list[bytes] = field(default_factory=list)
     num_published: int = 0
     num_cached_tokens: int = 0
@@ -139,8 +143,13 @@ class Sequence:
     def preempt(self) -> None:
         """Forget all KV; the tokens stay, and are computed anew."""
         self.block_ids, self.drafts = [], []
-        self.num_computed = self.num_published = 0
+        self.num_computed = self.num_drafted = self.num_published = 0
         self.num_preemptions += 1
+
+    def note_drafted(self, start: int, rows: int) -> None:
+        """The draft computed so many rows from `start` on; nothing is noted where earlier ones are missing."""
+        if self.num_drafted >= start:
+            self.num_drafted = start + rows
 
     def output(self) -> RequestOutput:
         """What the caller gets of a finished request."""

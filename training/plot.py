@@ -7,13 +7,13 @@ Needs matplotlib (the extra `plot`).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from runtime.bench.plot import check_plot
 from runtime.bundle.errors import UsageError
+from training.log import read_log
 from training.process import tells_errors
 
 
@@ -24,10 +24,11 @@ def read_curve(file: Path) -> tuple[list[int], list[float]]:
         UsageError: the file is no log of a run, or holds no checkpoint.
     """
     try:
-        entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        if not (entries := read_log(file)):
+            raise ValueError("no line")
         measured = [entry for entry in entries if "acceptance_length" in entry]
         tokens, lengths = [entry["tokens"] for entry in measured], [entry["acceptance_length"] for entry in measured]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise UsageError(f"{file} is no log of a run", found=str(error), repair="give a run's log.jsonl") from None
     if not measured:
         raise UsageError(f"{file} holds no checkpoint yet", repair="wait for the run's first --check-every steps")

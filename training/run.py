@@ -21,6 +21,7 @@ from training.batch import collate
 from training.checkpoint import load_state, save_state, write_draft
 from training.corpus import TrainingSequence
 from training.draft import TrainableDraft
+from training.log import append_log, read_log, write_log
 from training.optimizer import Optimizer, learning_rate
 from training.plan import Plan, batches
 from training.step import Tally, batch_loss
@@ -157,10 +158,7 @@ class Run:
         """Cut the log at the step that the run goes on from: what came after it comes again."""
         file = self.folder / "log.jsonl"
         if file.is_file():
-            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if json.loads(line)["step"] <= self.step]
-            file.write_text("".join(kept), encoding="utf-8")
+            write_log(file, [entry for entry in read_log(file) if entry["step"] <= self.step])
 
     def _log(self, entry: dict[str, Any]) -> None:
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_log(self.folder / "log.jsonl", entry)

@@ -37,6 +37,7 @@ class SamplingParams:
         stop: strings that end the request; the text is cut before them.
         stop_token_ids: ids that end the request, beside the model's own.
         include_stop_str_in_output: leave the stop string in the text.
+        skip_special_tokens: leave special tokens out of the text; where they are shown, a stop string may be one.
         seed: the same seed gives the same text; None draws one.
         logprobs: report each token's log probability and those of so many likeliest ones (0 to 20); of the logits as
             the model gave them, before everything above.
@@ -56,6 +57,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
     seed: int | None = None
     logprobs: int | None = None
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runtime.bundle.errors import UsageError
-from runtime.sampling.params import SamplingParams
+from runtime.sampling.params import MOST_BAD_WORD_IDS, SamplingParams
 
 if TYPE_CHECKING:
     from runtime.text import Tokenizer
@@ -87,6 +87,15 @@ def sampling_params(
             repair="use stop_token_ids" if name == "stop" else f"leave {name} out",
         )
     words = values.pop("bad_words", None)
+    # Before they are encoded, which may take seconds; `SamplingParams.check` counts those that there are
+    if words and tokenizer and (least := sum(map(tokenizer.least_tokens, words))) > MOST_BAD_WORD_IDS:
+        raise ParameterError(
+            where,
+            "bad_words",
+            expected=f"bad_words of at most {MOST_BAD_WORD_IDS} tokens together",
+            found=f"at least {least}",
+            repair="give fewer or shorter words",
+        )
     if words is not None:
         values["bad_words_token_ids"] = bad_words_token_ids(words, tokenizer) if tokenizer else ()
     return replace(default, **values)
@@ -207,6 +216,7 @@ READERS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "stop": ("text or a list of texts", _stop),
     "stop_token_ids": (IDS, _ids),
     "include_stop_str_in_output": ("true or false", _flag),
+    "skip_special_tokens": ("true or false", _flag),
     "seed": (INTEGER, _integer),
     "logprobs": (INTEGER, _integer),
 }

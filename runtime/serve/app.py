@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runtime.serve.chat import ChatStyle, read_chat
 from runtime.serve.completions import CompletionStyle, read_completion
+from runtime.serve.cors import Cors
 from runtime.serve.driver import Driver
 from runtime.serve.errors import ApiError, ClientGone, defect, log_defect, too_large, unauthorized, unknown_model
 from runtime.serve.fields import parse_body, wrong
@@ -26,11 +29,32 @@ from runtime.serve.metrics import Metrics
 from runtime.serve.respond import answer_stream, answer_whole, send_json
 
 MAX_BODY_BYTES = 8 * 2**20
-# A body beyond this is read in a thread: its tokenizer would keep the loop from everybody else's answers
-LONG_BODY_BYTES = 16 * 2**10
+# A body beyond LONG is read in a thread: its tokenizer would keep the loop from everybody else's answers. So many of
+# them are read at once, and of those beyond HUGE, whose encoding takes 150 times their memory, one
+LONG_BODY_BYTES, LONG_AT_ONCE = 16 * 2**10, 4
+HUGE_BODY_BYTES = 2**20
+# Of a body that is too long so many bodies more are taken and dropped, for so long: closed before the client has sent
+# it all, the connection would be reset, and the answer lost with it
+LEFT_OVER_BODIES, LEFT_OVER_S = 16, 30.0
 GUARDED = "/v1/"
 
 Read = Callable[[Mapping[str, object], Served], Generation]
+
+
+class Lanes:
+    """Where bodies are read: short ones at once, long ones in threads, so that neither they nor their number matter to
+    others. One for all of a server's endpoints.
+    """
+
+    def __init__(self) -> None:
+        self._long, self._huge = asyncio.Semaphore(LONG_AT_ONCE), asyncio.Semaphore(1)
+
+    async def read(self, reader: Callable[[bytes], Generation], body: bytes) -> Generation:
+        """`reader(body)`."""
+        if len(body) <= LONG_BODY_BYTES:
+            return reader(body)
+        async with self._huge if len(body) > HUGE_BODY_BYTES else self._long:
+            return await anyio.to_thread.run_sync(reader, body)
 
 
 @dataclass(frozen=True)
@@ -42,18 +66,19 @@ class Endpoint:
     read: Read
     style: Callable[[Served], Style]
     max_body: int
+    lanes: Lanes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            body = await read_body(scope, receive, self.max_body)
-            if len(body) > LONG_BODY_BYTES:
-                generation = await anyio.to_thread.run_sync(self._generation, body)
-            else:
-                generation = self._generation(body)
+            generation = await self.lanes.read(self._generation, await read_body(scope, receive, self.max_body))
             answer = Answer(generation, self.served, self.style(self.served))
             tickets = self.driver.submit(answer.requests())
             respond = answer_stream if generation.stream else answer_whole
             await respond(answer, tickets, receive, send)
+        except BodyTooLong as error:
+            await send_error(send, error.answer, more_body=True)
+            await drop_body(receive, self.max_body * LEFT_OVER_BODIES)
+            await send({"type": "http.response.body"})
         except ClientGone:
             return
 
@@ -72,16 +97,24 @@ def check_model(name: object, served: Served) -> None:
         raise unknown_model(name, served.names[0])
 
 
+class BodyTooLong(Exception):
+    """The body is longer than it may be, and has not been read to its end; `answer` is what its sender is told."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.answer = too_large(limit)
+
+
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body of a request.
 
     Raises:
-        ApiError: 413, it is longer than `limit` bytes, or says so.
+        BodyTooLong: it is longer than `limit` bytes, or says so.
         ClientGone: the client left before its end.
     """
     declared = dict(scope["headers"]).get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
-        raise too_large(limit)
+        raise BodyTooLong(limit)
     parts, length = [], 0
     while True:
         message = await receive()
@@ -90,10 +123,20 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         part = message.get("body", b"")
         length += len(part)
         if length > limit:
-            raise too_large(limit)
+            raise BodyTooLong(limit)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+async def drop_body(receive: Receive, most: int) -> None:
+    """Read what is left of a body, at most `most` bytes and for LEFT_OVER_S, and keep nothing of it."""
+    with anyio.move_on_after(LEFT_OVER_S):
+        while most > 0:
+            message = await receive()
+            most -= len(message.get("body", b""))
+            if not message.get("more_body", False):
+                return
 
 
 class Guard:
@@ -139,9 +182,9 @@ class LastResort:
             await send_error(send, defect())
 
 
-async def send_error(send: Send, error: ApiError) -> None:
+async def send_error(send: Send, error: ApiError, *, more_body: bool = False) -> None:
     headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send_json(send, error.body(), error.status, headers)
+    await send_json(send, error.body(), error.status, headers, more_body=more_body)
 
 
 class _ErrorAnswer(Response):
@@ -189,6 +232,7 @@ def make_app(
     *,
     api_keys: Sequence[str] = (),
     max_body: int = MAX_BODY_BYTES,
+    cors: Cors | None = None,
 ) -> ASGIApp:
     """The application over a driver that has been started, or will be before the first request."""
 
@@ -210,8 +254,9 @@ def make_app(
     async def tell_version(request: Request) -> Response:
         return _JsonAnswer({"version": _version(), "bundle": served.fingerprint})
 
-    completions = Endpoint(driver, served, read_completion, CompletionStyle, max_body)
-    chat = Endpoint(driver, served, read_chat, ChatStyle, max_body)
+    lanes = Lanes()
+    completions = Endpoint(driver, served, read_completion, CompletionStyle, max_body, lanes)
+    chat = Endpoint(driver, served, read_chat, ChatStyle, max_body, lanes)
     routes = [
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat, methods=["POST"]),
@@ -225,7 +270,8 @@ def make_app(
     app = Starlette(routes=routes, exception_handlers=handlers)
     # A redirect is no error of OpenAI's, and sends a client to whatever host its own header named
     app.router.redirect_slashes = False
-    return LastResort(Guard(app, api_keys))
+    # Around the keys: a preflight has none, and a page is to read why it was refused
+    return (cors or Cors()).around(LastResort(Guard(app, api_keys)))
 
 
 def _model(name: str, served: Served) -> dict[str, object]:

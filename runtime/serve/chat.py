@@ -21,7 +21,7 @@ from runtime.serve.fields import (
     wrong,
 )
 from runtime.serve.generation import Answer, Generation, Part, Served
-from runtime.serve.limits import check_length
+from runtime.serve.limits import check_length, check_text
 from runtime.serve.logprobs import chat_logprobs
 from runtime.text import Message
 
@@ -32,6 +32,10 @@ REFUSED_HERE: Mapping[str, tuple[object, ...]] = {
     "prediction": (),
     "web_search_options": (),
     "documents": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "media_io_kwargs": ({},),
+    "mm_processor_kwargs": ({},),
     "chat_template": (),
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
@@ -47,7 +51,6 @@ KNOWN = frozenset(
         "max_completion_tokens",
         "logprobs",
         "top_logprobs",
-        "parallel_tool_calls",
         "add_special_tokens",
     }
 )
@@ -69,6 +72,7 @@ def read_chat(data: Mapping[str, object], served: Served) -> Generation:
         stream=stream,
         include_usage=include_usage(data, stream),
         return_token_ids=flag(data, "return_token_ids"),
+        return_tokens_as_token_ids=flag(data, "return_tokens_as_token_ids"),
     )
 
 
@@ -135,6 +139,7 @@ def _prompt(messages: Sequence[Message], served: Served, *, special: bool) -> tu
         raise invalid("This model has no chat template: send a prompt to /v1/completions.", "messages")
     try:
         text = tokenizer.apply_chat_template(messages)
+        check_text(text, served, "messages")
         ids = tuple(tokenizer.encode(text, add_special_tokens=special))
     except UsageError as error:
         # The repair speaks of the command line
@@ -179,7 +184,7 @@ class ChatStyle:
     def _end(self, answer: Answer, part: Part) -> dict[str, object]:
         asked = answer.generation.sampling.logprobs is not None
         end: dict[str, object] = {
-            "logprobs": chat_logprobs(part.logprobs, self._served.pieces) if asked else None,
+            "logprobs": chat_logprobs(part.logprobs, answer.names()) if asked else None,
             "finish_reason": part.finish,
             "stop_reason": part.stop_reason,
         }

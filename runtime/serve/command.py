@@ -100,6 +100,26 @@ def _is_plain(text: str) -> bool:
     metavar="SECONDS",
     help="Time that running requests get after the signal to stop.",
 )
+@click.option(
+    "--allowed-origins",
+    multiple=True,
+    metavar="ORIGIN|JSON",
+    help="Let pages of this origin use the server from a browser (CORS), as in https://example.org; * lets all, "
+    "several times or a JSON list as in '[\"*\"]' lets several.  [default: none]",
+)
+@click.option(
+    "--allowed-methods",
+    multiple=True,
+    metavar="METHOD|JSON",
+    help="Methods that those pages may use.  [default: *]",
+)
+@click.option(
+    "--allowed-headers",
+    multiple=True,
+    metavar="HEADER|JSON",
+    help="Headers that those pages may send.  [default: *]",
+)
+@click.option("--allow-credentials", is_flag=True, help="Let those pages send cookies and the like.")
 @click.option("--no-speculation", is_flag=True, help="Decode plainly, one token a pass.")
 @click.option(
     "--num-speculative-tokens-per-batch-size",
@@ -136,6 +156,10 @@ def serve(
     max_queue: int,
     request_timeout: float | None,
     shutdown_timeout: float,
+    allowed_origins: tuple[str, ...],
+    allowed_methods: tuple[str, ...],
+    allowed_headers: tuple[str, ...],
+    allow_credentials: bool,
     no_speculation: bool,
     schedule: str | None,
     rejection: Rejection | None,
@@ -166,8 +190,22 @@ def serve(
             found=repr(bad),
             repair="give another --served-model-name, or leave it out",
         )
+    given = allowed_methods or allowed_headers or allow_credentials
+    if given and not allowed_origins:
+        raise UsageError(
+            "There is no origin to allow anything",
+            expected="--allowed-origins beside --allowed-methods, --allowed-headers and --allow-credentials",
+            repair="give --allowed-origins, or leave the others out",
+        )
+    from runtime.serve.cors import Cors, read_list
     from runtime.serve.start import Settings, start
 
+    cors = Cors(
+        read_list("--allowed-origins", allowed_origins),
+        read_list("--allowed-methods", allowed_methods) or Cors.methods,
+        read_list("--allowed-headers", allowed_headers) or Cors.headers,
+        allow_credentials,
+    )
     start(
         Settings(
             bundle=bundle,
@@ -178,6 +216,7 @@ def serve(
             max_queue=max_queue,
             request_timeout=request_timeout,
             shutdown_timeout=shutdown_timeout,
+            cors=cors,
             speculation=not no_speculation,
             schedule=schedule,
             rejection=rejection,

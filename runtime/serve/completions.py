@@ -20,7 +20,7 @@ from runtime.serve.fields import (
     wrong,
 )
 from runtime.serve.generation import Answer, Generation, Part, Served
-from runtime.serve.limits import check_length
+from runtime.serve.limits import check_length, check_text
 from runtime.serve.logprobs import CompletionLogprobs
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -47,6 +47,7 @@ def read_completion(data: Mapping[str, object], served: Served) -> Generation:
         stream=stream,
         include_usage=include_usage(data, stream),
         return_token_ids=flag(data, "return_token_ids"),
+        return_tokens_as_token_ids=flag(data, "return_tokens_as_token_ids"),
     )
 
 
@@ -68,6 +69,7 @@ def _prompts(data: Mapping[str, object], served: Served) -> list[tuple[int, ...]
     special, prompts = flag(data, "add_special_tokens", default=True), []
     for prompt in given:
         if isinstance(prompt, str):
+            check_text(prompt, served, "prompt")
             try:
                 ids = tuple(served.tokenizer.encode(prompt, add_special_tokens=special))
             except UsageError as error:
@@ -110,7 +112,7 @@ class CompletionStyle:
         logprobs = None
         if answer.generation.sampling.logprobs is not None:
             if index not in self._logprobs:
-                self._logprobs[index] = CompletionLogprobs(self._served.pieces)
+                self._logprobs[index] = CompletionLogprobs(answer.names())
             logprobs = self._logprobs[index].push(part.logprobs)
         choice: dict[str, object] = {
             "index": index,

@@ -74,7 +74,6 @@ def unknown_model(name: str, served: str) -> ApiError:
 
 def too_large(limit: int) -> ApiError:
     message = f"The request's body is too large: expected at most {limit} bytes."
-    # What is left of the body would be read as the next request
     return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
 
 

@@ -27,10 +27,11 @@ COMMON = (
     "stream",
     "stream_options",
     "return_token_ids",
+    "return_tokens_as_token_ids",
     *SAMPLING,
     *UNSUPPORTED,
 )
-# For the sender's own books; they say nothing about the answer
+# For the sender's own books, or about what no answer here has. They change nothing; docs/serving.md lists them
 WITHOUT_EFFECT = (
     "user",
     "store",
@@ -40,10 +41,10 @@ WITHOUT_EFFECT = (
     "prompt_cache_key",
     "prompt_cache_retention",
     "request_id",
-    "priority",
-    "skip_special_tokens",
     "spaces_between_special_tokens",
-    "return_tokens_as_token_ids",
+    "include_reasoning",
+    "length_penalty",
+    "parallel_tool_calls",
 )
 # Refused by name, unless the value is one of these, which asks for nothing. `runtime.sampling.parse` refuses more.
 REFUSED: Mapping[str, tuple[object, ...]] = {
@@ -51,6 +52,10 @@ REFUSED: Mapping[str, tuple[object, ...]] = {
     "logits_processors": ([],),
     "truncate_prompt_tokens": (),
     "kv_transfer_params": (),
+    "priority": (0,),
+    "cache_salt": (),
+    "guided_whitespace_pattern": (),
+    "vllm_xargs": ({},),
 }
 _REPORTED: set[str] = set()
 _MOST_REPORTED = 100
@@ -112,7 +117,11 @@ def include_usage(data: Mapping[str, object], stream: bool) -> bool:
         raise wrong("stream_options", "an object", options)
     if not stream:
         raise invalid("stream_options is for streams: set stream to true or leave it out.", "stream_options")
-    return flag({name: value for name, value in options.items() if value is not None}, "include_usage")
+    given = {name: value for name, value in options.items() if value is not None}
+    if flag(given, "continuous_usage_stats"):
+        message = "stream_options.continuous_usage_stats is not supported by this server; leave it out."
+        raise invalid(message, "stream_options", "unsupported")
+    return flag(given, "include_usage")
 
 
 def sampling_of(

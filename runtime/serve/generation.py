@@ -11,6 +11,7 @@ from typing import Protocol
 from runtime.answer import AnswerText
 from runtime.request import FinishReason, Request, RequestOutput
 from runtime.sampling.params import SamplingParams, TokenLogprobs
+from runtime.serve.logprobs import TokenNames
 from runtime.text import Tokenizer
 from runtime.text.pieces import Pieces
 
@@ -75,6 +76,7 @@ class Generation:
         prompts: ids of each; every prompt gets a choice of its own.
         max_tokens: None for the rest of the context.
         return_token_ids: put the ids into the answer, as vLLM does.
+        return_tokens_as_token_ids: name tokens of log probabilities by their ids, as vLLM does.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -84,6 +86,7 @@ class Generation:
     stream: bool
     include_usage: bool
     return_token_ids: bool
+    return_tokens_as_token_ids: bool
 
 
 class Answer:
@@ -121,6 +124,12 @@ class Answer:
     def text(self) -> AnswerText:
         """For the text of one choice as it grows."""
         return AnswerText(self.served.tokenizer, self.generation.sampling)
+
+    def names(self) -> TokenNames:
+        """For log probabilities."""
+        generation = self.generation
+        skip = generation.sampling.skip_special_tokens
+        return TokenNames(self.served.pieces, generation.return_tokens_as_token_ids, skip)
 
     def part(self, output: RequestOutput) -> Part:
         """A finished choice as one part."""

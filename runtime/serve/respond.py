@@ -23,12 +23,23 @@ DONE = b"data: [DONE]\n\n"
 JSON_TYPE = b"application/json"
 
 
-async def send_json(send: Send, value: object, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-    """Send one JSON object."""
+async def send_json(
+    send: Send,
+    value: object,
+    status: int = 200,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    *,
+    more_body: bool = False,
+) -> None:
+    """Send one JSON object.
+
+    Args:
+        more_body: leave the answer open, though the client has all of it; an empty part ends it.
+    """
     body = to_json(value)
     fixed = [(b"content-type", JSON_TYPE), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": more_body})
 
 
 def to_json(value: object) -> bytes:

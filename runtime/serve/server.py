@@ -13,15 +13,14 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from runtime.bundle.errors import UsageError
 from runtime.serve.driver import Driver
+from runtime.serve.protocol import MOST_HEAD_BYTES, http_protocol
 
 logger = logging.getLogger("eagle3.serve")
 
@@ -117,15 +116,6 @@ def set_up_log(level: str) -> None:
     theirs.setLevel(max(logging.WARNING, ours.level))
 
 
-def _http() -> Literal["h11"] | type[asyncio.Protocol]:
-    """httptools where it is installed, which takes a third of h11's time."""
-    if find_spec("httptools") is None:
-        return "h11"
-    from runtime.serve.protocol import BoundedHttp
-
-    return BoundedHttp
-
-
 class HttpServer(uvicorn.Server):
     """uvicorn, whose signals are ours: it would end the process by the signal, and not with exit code 0.
 
@@ -137,7 +127,8 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=_http(),
+                http=http_protocol(),
+                h11_max_incomplete_event_size=MOST_HEAD_BYTES,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

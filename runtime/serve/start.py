@@ -17,6 +17,7 @@ from runtime.prefix import PrefixCaching
 from runtime.sampling.params import GREEDY, SamplingParams
 from runtime.schedule import read_schedule
 from runtime.serve.app import make_app
+from runtime.serve.cors import Cors
 from runtime.serve.driver import Driver
 from runtime.serve.generation import Served
 from runtime.serve.metrics import Metrics
@@ -43,6 +44,7 @@ class Settings:
     max_queue: int
     request_timeout: float | None
     shutdown_timeout: float
+    cors: Cors
     speculation: bool
     schedule: str | None
     rejection: Rejection | None
@@ -108,6 +110,7 @@ def _serve(
         max_queue=settings.max_queue,
         request_timeout=settings.request_timeout,
         api_keys=settings.api_keys,
+        cors=settings.cors,
     )
     address = Address(settings.host, settings.port)
     if not address.is_loopback and not settings.api_keys:
@@ -144,6 +147,7 @@ def assemble(
     max_queue: int = 256,
     request_timeout: float | None = None,
     api_keys: tuple[str, ...] = (),
+    cors: Cors | None = None,
     **limits: int,
 ) -> tuple[Driver, Any]:
     """A driver that has not been started, and the application over it.
@@ -154,4 +158,4 @@ def assemble(
     metrics = Metrics(engine, served.names[0])
     driver = Driver(engine, metrics, max_running=max_running, max_queue=max_queue, request_timeout=request_timeout)
     metrics.driver = driver
-    return driver, make_app(driver, served, metrics, api_keys=api_keys, **limits)
+    return driver, make_app(driver, served, metrics, api_keys=api_keys, cors=cors or Cors(), **limits)

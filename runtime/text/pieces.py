@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from runtime.text.bound import byte_alphabet
 from runtime.text.tokenizer import Tokenizer
 
-
-def _byte_alphabet() -> dict[str, int]:
-    """Byte-level tokenizers write each byte as one character that prints: itself, or one from U+0100 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
-
-
-_BYTES = _byte_alphabet()
+_BYTES = byte_alphabet()
 
 
 class Pieces:

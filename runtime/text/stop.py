@@ -27,13 +27,21 @@ class StopStrings:
         include: end the text after the stop string and not before it; nothing has to be held back then.
         skip: a stop string that ends within the text of the first `skip` ids does not count (min_tokens). One that
             begins there and ends later does.
+        skip_special_tokens: False for a text that shows special tokens; a stop string may then be one.
 
     Attributes:
         found: the stop string that ended the text, None as long as none did.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), include: bool = False, skip: int = 0) -> None:
-        self._decoder = StreamDecoder(tokenizer)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...] = (),
+        include: bool = False,
+        skip: int = 0,
+        skip_special_tokens: bool = True,
+    ) -> None:
+        self._decoder = StreamDecoder(tokenizer, skip_special_tokens)
         self._patterns = [_Pattern(text) for text in sorted(set(stop), key=len, reverse=True)]
         self._include, self._skip = include, skip
         self._matched = [0] * len(self._patterns)  # of each pattern: how much of it the settled text ends with

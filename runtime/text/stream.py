@@ -22,7 +22,7 @@ REPLACEMENT = "\ufffd"
 
 
 class StreamDecoder:
-    """Text deltas for ids that come a few at a time; special tokens are left out.
+    """Text deltas for ids that come a few at a time; special tokens are left out, or shown where that is asked for.
 
     Only a window of the last ids is decoded at each push, so that a push costs the same at the end of a long
     answer. The window begins where a push ended on a whole character: the first token after the beginning of
@@ -30,8 +30,8 @@ class StreamDecoder:
     as a beginning.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
+        self._tokenizer, self._skip = tokenizer, skip_special_tokens
         self._window: list[int] = []
         self._emitted = 0  # characters of the window's text that were handed out
         self._boundary = 0  # ids of the window whose text was whole and handed out at the end of some push
@@ -40,7 +40,7 @@ class StreamDecoder:
         """Take the next `ids`; returns the text that is settled by now and was not returned before."""
         self._window.extend(ids)
         settled = len(self._window) - self._open_run()
-        text = self._tokenizer.decode(self._window[:settled])
+        text = self._decode(self._window[:settled])
         end = len(text) - 1 if text.endswith(REPLACEMENT) else len(text)
         delta = text[self._emitted : end]
         self._emitted = max(self._emitted, end)
@@ -53,13 +53,16 @@ class StreamDecoder:
 
         Only a byte-fallback tokenizer has such runs: `push` returns them once another token follows.
         """
-        return self._tokenizer.decode(self._window)[self._emitted :].rstrip(REPLACEMENT) if self._open_run() else ""
+        return self._decode(self._window)[self._emitted :].rstrip(REPLACEMENT) if self._open_run() else ""
 
     def flush(self) -> str:
         """The text still held back, as it is; call it after the last push. The decoder is then empty."""
-        delta = self._tokenizer.decode(self._window)[self._emitted :]
+        delta = self._decode(self._window)[self._emitted :]
         self._window, self._emitted, self._boundary = [], 0, 0
         return delta
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)
 
     def _open_run(self) -> int:
         """How many ids at the end belong to a run of byte tokens that the next id may continue."""
@@ -71,14 +74,14 @@ class StreamDecoder:
         for length, token in enumerate(reversed(self._window), start=1):
             if token in bytes_:
                 run = length
-            elif token not in special:
+            elif not self._skip or token not in special:
                 break
         return run
 
     def _move_window(self) -> None:
         """Begin the window at the last boundary, and put the next boundary at its end."""
         tail = self._window[self._boundary :]
-        text = self._tokenizer.decode(tail)
+        text = self._decode(tail)
         if not text:
             return  # nothing that could stand as the beginning of a window
         self._window, self._emitted, self._boundary = tail, len(text), len(tail)

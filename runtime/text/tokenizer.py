@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +12,12 @@ from pathlib import Path
 import tokenizers
 
 from runtime.bundle.errors import IntegrityError, UsageError
+from runtime.text.bound import TokenBound
 from runtime.text.template import ChatTemplate, Message
 
 TOKENIZER, INFO, TEMPLATE = "tokenizer.json", "tokenizer_info.json", "chat_template.jinja"
+# A text is encoded in the thread that asks for it. Else the library starts a thread for each core, beside the engine's
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _REPAIR = "rebuild the bundle with eagle3-build"
 
 
@@ -137,7 +141,7 @@ class Tokenizer:
                 found=f"the code point U+{ord(text[error.start]):04X} at character {error.start}",
                 repair="give the prompt as UTF-8",
             ) from None
-        ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        ids = self._ids(text, add_special_tokens)
         if not add_special_tokens or self._bos_id is None:
             return ids
         begins = self._leading_bos(ids)
@@ -146,7 +150,7 @@ class Tokenizer:
         if begins == 1 and self.info.add_bos:
             return ids
         # Some of them are the text's own, or tokenizer.json's rule, which gives way to the model's declaration
-        plain = self._backend.encode(text, add_special_tokens=False).ids
+        plain = self._ids(text, False)
         if not self.info.add_bos:
             return plain
         return ids[begins - max(1, self._leading_bos(plain)) :]
@@ -154,6 +158,20 @@ class Tokenizer:
     def _leading_bos(self, ids: Sequence[int]) -> int:
         """How many BOS tokens `ids` begin with."""
         return next((place for place, token in enumerate(ids) if token != self._bos_id), len(ids))
+
+    def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        # The batch's encoder lets go of the interpreter's lock, which `encode` keeps: for seconds, with a long text
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
+        return ids
+
+    def least_tokens(self, text: str) -> int:
+        """At least so many ids `encode` gives, found without it; 0 where nothing is known. See `runtime.text.bound`."""
+        return self._bound.least_tokens(text)
+
+    @cached_property
+    def _bound(self) -> TokenBound:
+        return TokenBound(self._backend)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of `ids`; bytes that are no UTF-8 become U+FFFD, unknown ids become nothing."""

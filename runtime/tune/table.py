@@ -64,7 +64,7 @@ def _notes(result: Result) -> list[str]:
     ]
     if len(slower) == len(result.best):
         lines.append(
-            "No K is faster than plain decoding: run with --no-speculation, and look at the acceptance length."
+            "No K is faster than plain decoding: give eagle3-run --no-speculation, and look at the acceptance length."
         )
     return [*lines, *_spare_rows(every)]
 

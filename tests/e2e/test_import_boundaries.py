@@ -22,9 +22,11 @@ BESIDES = {
     "runtime/backends/sim.py": {"jax", "jaxlib", "ml_dtypes"},
     # At their top, but imported by eagle3-run serve alone, once its options are read
     "runtime/serve/app.py": {"anyio", "starlette"},
+    "runtime/serve/cors.py": {"starlette"},
     "runtime/serve/metrics.py": {"prometheus_client"},
     "runtime/serve/respond.py": {"starlette"},
     "runtime/serve/protocol.py": {"uvicorn"},
+    "runtime/serve/protocol_httptools.py": {"uvicorn"},
     "runtime/serve/server.py": {"starlette", "uvicorn"},
 }
 NEVER_IN_RUNTIME = ("torch._inductor", "torch._dynamo", "torch.export", "torch.compile")

@@ -53,19 +53,21 @@ def pushes(tokenizer: Tokenizer) -> st.SearchStrategy[list[list[int]]]:
     return st.lists(st.one_of(at_random, of_text, st.just([0])), max_size=25)
 
 
-def stream(tokenizer: Tokenizer, chunks: list[list[int]]) -> tuple[list[str], str]:
-    decoder = StreamDecoder(tokenizer)
+def stream(tokenizer: Tokenizer, chunks: list[list[int]], skip: bool = True) -> tuple[list[str], str]:
+    decoder = StreamDecoder(tokenizer, skip)
     return [decoder.push(chunk) for chunk in chunks], decoder.flush()
 
 
+@pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None)
 @given(data=st.data())
-def test_deltas_put_together_are_the_decoding_of_all_ids(kind: str, data: st.DataObject) -> None:
+def test_deltas_put_together_are_the_decoding_of_all_ids(kind: str, skip: bool, data: st.DataObject) -> None:
+    """S1: with special tokens or without."""
     tokenizer = KINDS[kind]
     chunks = data.draw(pushes(tokenizer))
-    deltas, rest = stream(tokenizer, chunks)
-    assert "".join(deltas) + rest == tokenizer.decode([token for chunk in chunks for token in chunk])
+    deltas, rest = stream(tokenizer, chunks, skip)
+    assert "".join(deltas) + rest == tokenizer.decode([token for chunk in chunks for token in chunk], skip)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -109,6 +109,28 @@ def test_an_interrupted_run_ends_where_a_whole_one_does(
         assert (tmp_path / name / "step-00006" / "model.safetensors").is_file()
 
 
+@pytest.mark.parametrize("torn", ['{"step": 5, "tok', "{", '{"step": 5, "tokens": 1}'])
+def test_m9_a_torn_last_line_of_the_log_does_not_stop_the_next_run(toy: Toy, tmp_path: Path, torn: str) -> None:
+    """M9: what a process leaves that is killed while it writes."""
+    whole = make_run(toy, tmp_path / "whole")
+    train(whole, toy, save_every=4)
+    stopped_at(make_run(toy, tmp_path / "parts"), toy, "save", after=True)
+    with (tmp_path / "parts" / "log.jsonl").open("a") as log:
+        log.write(torn)
+    train(make_run(toy, tmp_path / "parts"), toy, save_every=4)
+    logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "parts")]
+    entries = [[{**json.loads(line), "seconds": 0} for line in log] for log in logs]
+    assert entries[0] == entries[1]
+
+
+def test_m9_a_log_that_is_none_is_one_sentence(toy: Toy, tmp_path: Path) -> None:
+    stopped_at(make_run(toy, tmp_path), toy, "save", after=True)
+    for content in ('{"step": \n{"step": 1}\n', "[]\n", '{"tokens": 1}\n'):
+        (tmp_path / "log.jsonl").write_text(content)
+        with pytest.raises(UsageError, match=r"is no log of a run"):
+            make_run(toy, tmp_path)
+
+
 def test_the_last_checkpoint_is_made_even_if_the_state_was_saved_before(toy: Toy, tmp_path: Path) -> None:
     run = make_run(toy, tmp_path)
     train(run, toy)

@@ -96,7 +96,7 @@ class NrtBackend:
                 "The KV pool of a Neuron bundle cannot be resized",
                 expected=f"{cache.num_blocks} blocks, for which its graphs were compiled",
                 found=str(num_blocks),
-                repair="run without --kv-blocks, or rebuild the bundle with that kv_blocks",
+                repair="leave kv_blocks out, or build the bundle with another kv_blocks",
             )
         tables = kv_parameters(self._bundle.manifest)
         for group in cache.groups:

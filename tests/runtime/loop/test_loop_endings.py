@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from runtime.graphs import GraphSet
+from runtime.prefix import PrefixCaching
 from runtime.proposer import EagleProposer, NoProposer, Proposer, ScriptedProposer
 from runtime.request import Request
 from runtime.sequence import Sequence
@@ -54,20 +55,24 @@ def test_max_tokens_is_exact(max_tokens: int, pattern: tuple[int, ...]) -> None:
     assert output.finish_reason == "length"
 
 
-def test_one_token_asks_the_draft_for_nothing() -> None:
-    """E9 (local-inference-lab/vllm#439): max_tokens=1 is one target prefill, chunks included."""
+@pytest.mark.parametrize(("caching", "beside"), [("off", {}), ("exact", {"draft_initial_prefill": 3})])
+def test_one_token_asks_the_draft_for_nothing(caching: PrefixCaching, beside: dict[str, int]) -> None:
+    """E9 (local-inference-lab/vllm#439): max_tokens=1 is one target prefill, chunks included.
+
+    Where prefixes are cached the draft's rows of the prompt are made for those who find it, and no chain.
+    """
     rig = make_rig(Shape(prefill_tokens=(5,)))
-    engine, ran = rig.engine(), []
+    engine, ran = rig.engine(prefix_caching=caching), []
     observe(engine, lambda spec, inputs: ran.append(spec.kind))
     (output,) = engine.generate([Request("a", prompt_of(13), max_tokens=1)])
     assert list(output.token_ids) == rig.plain(prompt_of(13), 1)
-    assert Counter(ran) == {"target_prefill": 3}
+    assert Counter(ran) == {"target_prefill": 3, **beside}
 
 
 def test_two_tokens_leave_no_room_for_a_draft() -> None:
     """A verify pass commits one token more than it holds drafts, so the second token is a plain step."""
     rig = make_rig()
-    engine, ran = rig.engine(), []
+    engine, ran = rig.engine(prefix_caching="off"), []
     observe(engine, lambda spec, inputs: ran.append(spec.kind))
     engine.generate([Request("a", prompt_of(7), max_tokens=2)])
     assert Counter(ran) == {"target_prefill": 1, "target_verify": 1}

@@ -204,19 +204,37 @@ def test_the_least_recently_used_goes_first() -> None:
         assert list(run(engine, "x", prompt, 3).token_ids) == rig.plain(prompt, 3)
 
 
-def test_a_request_whose_draft_never_ran_leaves_nothing_behind() -> None:
-    """With one or two tokens to write no draft runs, in any chunk: its rows would be found and hold nothing."""
+@pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
+@pytest.mark.parametrize("ends", [1, 2, 3, "stop"])
+def test_m9_a_warm_up_fills_the_cache_however_short_its_answer(ends: int | str, fused: bool) -> None:
+    """M9: with one or two tokens to write nothing is ever drafted, and with a stop id at once neither."""
+    rig = make_rig(replace(CHUNKED, draft_fused=fused))
+    prompt = prompt_of(13, 8)
+    first = rig.plain(prompt, 1)[0]
+    stop = SamplingParams(temperature=0.0, stop_token_ids=(first,))
+    warm, cold = rig.engine(), rig.engine()
+    request = Request("warm-up", prompt, 9, sampling=stop) if ends == "stop" else Request("warm-up", prompt, int(ends))
+    warm.generate([request])
+    assert (prefilled(warm, prompt), prefilled(cold, prompt)) == (12, 0)
+    (hit,), (miss,) = warm.running, cold.running
+    assert worst_draft_row(rig, warm) < TOLERANCE
+    assert hit.drafts == miss.drafts == rig.chain(hit.token_ids, K)
+    while cold.has_unfinished():
+        if warm.running:
+            assert same_bits(kv_rows(warm, hit), kv_rows(cold, miss))
+        assert warm.step() == cold.step()
+    assert list(hit.output_token_ids) == rig.plain(prompt, NEW)
+
+
+def test_m9_rows_that_the_draft_did_not_compute_are_not_found() -> None:
+    """Behind the prompt of a request that never drafts: its block of prompt and answer holds the target's rows only."""
     for fused in (False, True):
         rig = make_rig(replace(CHUNKED, draft_fused=fused))
-        for max_tokens in (1, 2, 3):
-            engine = rig.engine()
-            run(engine, "short", prompt_of(13, 8), max_tokens)
-            found = prefilled(engine, prompt_of(13, 8))
-            assert found in (0, 12)
-            assert found == 12 or max_tokens < 3
-            assert worst_draft_row(rig, engine) < TOLERANCE
-            (sequence,) = engine.running
-            assert sequence.drafts == rig.chain(sequence.token_ids, K)
+        prompt = prompt_of(15, 8)
+        engine = rig.engine(prefix_caching="full")
+        output = run(engine, "short", prompt, 2)
+        assert prefilled(engine, (*prompt, *output.token_ids, 7)) == 12
+        assert worst_draft_row(rig, engine) < TOLERANCE
 
 
 def test_plain_decoding_has_a_cache_too() -> None:

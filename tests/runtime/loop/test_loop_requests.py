@@ -83,7 +83,7 @@ def test_a_request_that_the_pool_can_never_hold_is_refused() -> None:
     assert error.sentence() == (
         "Request big cannot run: expected at most 4 KV blocks of 4 tokens, found 5 blocks for 17 tokens."
     )
-    assert error.repair == "lower max_tokens, or give the pool more blocks (kv_blocks)"
+    assert error.repair == "lower max_tokens, or build the bundle with a larger kv_blocks"
     (output,) = engine.generate([Request("fits", prompt_of(6), max_tokens=10)])
     assert list(output.token_ids) == rig.plain(prompt_of(6), 10)
 
@@ -162,3 +162,32 @@ def test_aborting_all_that_runs_lets_the_waiting_start() -> None:
     engine.step()
     assert [s.request.request_id for s in engine.running] == ["2", "3"]
     assert set(run_out(engine)) == {"2", "3"}
+
+
+class Counted(str):
+    """A request id that counts how often it is compared or looked up."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.times += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        Counted.times += 1
+        return str.__hash__(self)
+
+
+def test_m9_queueing_takes_time_in_proportion() -> None:
+    """M9: 8,000 prompts took 25 times what 2,000 did, since each was compared with all that waited."""
+    rig, looked = make_rig(), list[float]()
+    for count in (200, 800):
+        engine, names = rig.plain_engine(), [Counted(f"request {i}") for i in range(count)]
+        Counted.times = 0
+        for name in names:
+            engine.add_request(Request(name, (1, 2), max_tokens=1))
+        for name in names[1::2]:
+            engine.abort(Counted(name))
+        assert [s.request.request_id for s in engine.waiting] == [str(name) for name in names[::2]]
+        looked.append(Counted.times / count)
+    assert looked[1] < 1.5 * looked[0]

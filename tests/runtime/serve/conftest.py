@@ -204,7 +204,10 @@ def engine_of(
     graphs = rig.graphs(kv_blocks)
 
     def watch(request: Request) -> StopStrings:
-        return StopStrings(TOKENIZER, request.sampling.stop, skip=request.sampling.min_tokens)
+        params = request.sampling
+        return StopStrings(
+            TOKENIZER, params.stop, skip=params.min_tokens, skip_special_tokens=params.skip_special_tokens
+        )
 
     return Engine(graphs, proposer(graphs), watches=watch, **options)
 
