@@ -26,6 +26,7 @@ from tests.fuzz.target import Target
 def targets() -> dict[str, Target]:
     from tests.fuzz.targets.builds import Checkpoints, Configs
     from tests.fuzz.targets.bundles import Files, Manifests
+    from tests.fuzz.targets.cache import Caches
     from tests.fuzz.targets.http import Http
 
     return {
@@ -34,6 +35,7 @@ def targets() -> dict[str, Target]:
         "config": Configs(),
         "checkpoint": Checkpoints(),
         "http": Http(),
+        "cache": Caches(),
     }
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.fuzz.forking import ALLOWED, Ended, word_for
 
 ROOT = Path(__file__).parents[2]
-CASES = {"manifest": 1600, "files": 800, "config": 1400, "checkpoint": 1000, "http": 400}
+CASES = {"manifest": 1600, "files": 800, "config": 1400, "checkpoint": 1000, "http": 400, "cache": 400}
 PARTS = 2
 
 
@@ -51,8 +51,9 @@ def test_a_spoiled_input_is_refused_or_answered_right(target: str, pristine: Pat
     counts = {word: sum(part["counts"][word] for part in found) for word in ALLOWED}
     assert sum(counts.values()) == cases
     # A reader that takes everything, or nothing, is not being tried
-    assert counts["refused"] > cases // 10
     assert counts["right"] > 0
+    # A damaged cache entry is no reason to refuse anything: it is compiled anew
+    assert counts["refused"] > cases // 10 or target == "cache"
 
 
 def test_there_are_five_thousand_of_them() -> None:
