@@ -274,7 +274,7 @@ class Exactness:
     lossless: Literal["exact", "near_tie"]
     bitwise_across: Annotated[tuple[Axis, ...], Entries(0, 3)]
     scripted_patterns: Annotated[int, Between(0, MOST_TOKENS)]
-    context_widths: Annotated[tuple[Tokens, ...], Entries(0, 4096), Ascending()] = ()
+    context_widths: Annotated[tuple[Tokens, ...], Entries(0, 4096)] = ()
 
 
 @dataclass(frozen=True)

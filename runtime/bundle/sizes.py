@@ -48,8 +48,8 @@ def _bucket_problems(manifest: Manifest) -> Iterator[Eagle3Error]:
     widths = exact.context_widths
     if broken := [width for width in widths if width % block]:
         yield problem("exactness.context_widths are not whole blocks", f"multiples of block_size {block}", broken[0])
-    if widths and widths[-1] < limits.max_model_len:
-        yield problem("exactness.context_widths end too early", f"at least {limits.max_model_len}", widths[-1])
+    if widths and max(widths) < limits.max_model_len:
+        yield problem("exactness.context_widths end too early", f"at least {limits.max_model_len}", max(widths))
 
 
 def _pool_problems(manifest: Manifest) -> Iterator[Eagle3Error]:
