@@ -19,7 +19,7 @@ CHUNK = 8192
 @torch.library.custom_op("eagle3::mm_f32", mutates_args=(), schema="(Tensor rows, Tensor columns) -> Tensor")
 def _mm_f32(rows: Tensor, columns: Tensor) -> Tensor:
     wide = rows.float()
-    return torch.cat([wide @ part.float() for part in columns.split(CHUNK, dim=1)], dim=1)
+    return torch.cat([wide @ part.float() for part in torch.split(columns, CHUNK, dim=1)], dim=1)
 
 
 @_mm_f32.register_fake

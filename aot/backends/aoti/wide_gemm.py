@@ -32,18 +32,20 @@ def _by_template(rows: Any, columns: Any) -> Any:
     import torch
     from torch._inductor import ir
     from torch._inductor.codegen.cpp_gemm_template import CppGemmTemplate
-    from torch._inductor.kernel.mm_common import mm_args
+    from torch._inductor.kernel import mm_common
     from torch._inductor.select_algorithm import autotune_select_algorithm
     from torch._inductor.utils import use_cpp_gemm_template
 
     template: Any = CppGemmTemplate
-    *_, rounded, rows, columns = mm_args(rows, columns)
+    common: Any = mm_common
+    choose: Any = autotune_select_algorithm
+    *_, rounded, rows, columns = common.mm_args(rows, columns)
     if not use_cpp_gemm_template(rounded, rows, columns):
         return None
     layout = ir.FixedLayout(rounded.device, torch.float32, rounded.size)
     choices: list[Any] = []
     template.add_choices(choices, layout, [rows, columns])
-    made, _ = autotune_select_algorithm("mm_f32", choices, [rows, columns], layout)
+    made, _ = choose("mm_f32", choices, [rows, columns], layout)
     return made
 
 

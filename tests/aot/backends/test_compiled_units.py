@@ -66,6 +66,7 @@ def compile_unit(spec: UnitSpec, out: Path, scratch: Path, gemm: str, level: str
         [sys.executable, "-c", script], env={**os.environ, **settings}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    torch.cpu._init_amx()  # as the runtime does: the system gives a process its tiles when it asks for them
     return {
         c["weight"].removesuffix(".weight"): c["layout"]
         for c in json.loads((out / "unit.json").read_text())["constants"]
