@@ -19,18 +19,18 @@ from aot.build.plan import Models
 from aot.build.scopes import scopes
 from aot.checkpoint.draft import DraftConfig
 from aot.checkpoint.draft_options import Semantic
-from aot.checkpoint.tokenizer import write_tokenizer
 from aot.config import BuildConfig
 from aot.graphs.geometry import Geometry, geometry
 from aot.graphs.table import graph_table
 from aot.verify.eager import EagerBackend, eager_bundle
+from aot.verify.tokenizer import place_tokenizer
 from runtime.bundle.errors import ConfigError, UsageError
 from runtime.bundle.manifest import Buckets
 from runtime.engine import Engine
 from runtime.graphs import GraphSet
 from runtime.proposer import EagleProposer
 from runtime.request import Request, SpecDecodeStats
-from runtime.text import Tokenizer
+from runtime.text import Tokenizer, has_tokenizer
 
 PROMPTS = (
     "Explain in two sentences why the sky is blue.",
@@ -145,7 +145,9 @@ def _small(sizes: Geometry) -> Geometry:
 def _prompts(models: Models) -> Iterator[tuple[int, ...]]:
     """The prompts' ids, in the target's chat template where it has one; random ids for a toy without a tokenizer."""
     with TemporaryDirectory() as folder:
-        if models.target_source is not None and write_tokenizer(models.target_source, Path(folder)):
+        if models.target_source is not None:
+            place_tokenizer(models.target_source, Path(folder), models.target.vocab_size)
+        if has_tokenizer(Path(folder)):
             tokenizer = Tokenizer.load(Path(folder))
             for prompt in PROMPTS:
                 if tokenizer.has_chat_template:
