@@ -19,7 +19,8 @@ CHUNK = 8192
 @torch.library.custom_op("eagle3::mm_f32", mutates_args=(), schema="(Tensor rows, Tensor columns) -> Tensor")
 def _mm_f32(rows: Tensor, columns: Tensor) -> Tensor:
     wide = rows.float()
-    return torch.cat([wide @ part.float() for part in torch.split(columns, CHUNK, dim=1)], dim=1)
+    parts = (columns[:, start : start + CHUNK] for start in range(0, columns.shape[1], CHUNK))
+    return torch.cat([wide @ part.float() for part in parts], dim=1)
 
 
 @_mm_f32.register_fake
