@@ -50,7 +50,9 @@ def test_where_no_k_pays_plain_decoding_is_named() -> None:
     slow = [trial(1, None, 100.0), trial(1, 0, 90.0), trial(1, 2, 60.0)]
     lines = table(Result.of(FACTS, NAMES, 1, slow))
     assert "Batch 1: K=0 gives 0.90x plain decoding." in lines
-    assert any(line.startswith("No K is faster than plain decoding: give eagle3-run --no-speculation") for line in lines)
+    assert any(
+        line.startswith("No K is faster than plain decoding: give eagle3-run --no-speculation") for line in lines
+    )
     assert not any(line.startswith("Noise") for line in lines)
 
 
