@@ -27,7 +27,7 @@ class Simulated:
         file = scratch / f"{unit.name}.hlo"
         file.write_bytes(hlo_of((bundle / unit.neff.path).read_bytes()))
         self._unit, self._ranks, self._xla = unit, ranks, _Xla(ranks)
-        self._program = self._xla.compile(file)
+        self._program = self._xla.compile(file.read_bytes(), file.name)
         self._barrier = threading.Barrier(ranks, action=self._run)
         self._taken: dict[int, Mapping[str, Tensor]] = {}
         self._made: list[list[Tensor]] = []

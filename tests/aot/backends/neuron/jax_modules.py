@@ -43,5 +43,7 @@ def run(data: bytes, arguments: Sequence[Sequence[Tensor]], folder: Path) -> lis
     file = folder / "toy.hlo"
     file.write_bytes(data)
     xla = _Xla(len(arguments[0]))
-    results = xla.execute(xla.compile(file), [xla.put(parts, owned=True) for parts in arguments])
+    results = xla.execute(
+        xla.compile(file.read_bytes(), file.name), [xla.put(parts, owned=True) for parts in arguments]
+    )
     return [[to_torch(part) for part in parts] for parts in results]

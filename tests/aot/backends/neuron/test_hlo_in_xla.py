@@ -46,7 +46,7 @@ def run(data: bytes, ranks: int, folder: Path, *inputs: Sequence[Tensor]) -> lis
     xla = _Xla(ranks)
     (folder / "graph.hlo").write_bytes(data)
     arguments = [xla.put(parts, owned=True) for parts in inputs]
-    made = xla.execute(xla.compile(folder / "graph.hlo"), arguments)
+    made = xla.execute(xla.compile((folder / "graph.hlo").read_bytes(), folder.name), arguments)
     return [[to_torch(part) for part in parts] for parts in made]
 
 
