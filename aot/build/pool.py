@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from aot.backends.protocol import BuildBackend
 from aot.build.machine import cores, free_memory
@@ -84,11 +85,15 @@ def compile_all(
     started: Callable[[str], None] = lambda name: None,
     finished: Callable[[UnitResult], None] = lambda result: None,
     executor: Executor | None = None,
+    beside: Future[Any] | None = None,
 ) -> list[UnitResult]:
     """Compile `units`, `jobs` at a time and each for `timeout` seconds at most; a failure does not stop the others.
 
     On KeyboardInterrupt, as on a signal that ends the build, all workers are ended and nothing half made stays in the
     cache.
+
+    Args:
+        beside: what the build waits for as well; where it fails, the compiles are in vain and are ended.
     """
     logs.mkdir(parents=True, exist_ok=True)
     cache.scratch.mkdir(parents=True, exist_ok=True)
@@ -105,6 +110,8 @@ def compile_all(
         pending = {pool.submit(work, unit) for unit in units}
         while pending:
             done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            if beside is not None and beside.done():
+                beside.result()
             for future in done:
                 result = future.result()
                 results.append(result)

@@ -20,7 +20,7 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -203,7 +203,7 @@ def _build(
     loader = ThreadPoolExecutor(max_workers=1)
     try:
         weights = loader.submit(_load, plan)
-        results = _compile(plan, backend, cache, output, reporter, jobs, timeout)
+        results = _compile(plan, backend, cache, output, reporter, jobs, timeout, weights)
         target, draft = weights.result()
     finally:
         loader.shutdown(wait=False)  # a build that ends does not wait for weights
@@ -237,6 +237,7 @@ def _compile(
     reporter: Reporter,
     jobs: int | None,
     timeout: float,
+    weights: Future[tuple[Any, Any]],
 ) -> list[UnitResult]:
     # Largest first: the last unit to finish is then a short one
     misses = sorted(plan.misses, key=lambda unit: -backend.unit_bytes(unit.spec))
@@ -254,6 +255,7 @@ def _compile(
             timeout=timeout,
             started=reporter.unit_started,
             finished=reporter.unit_finished,
+            beside=weights,
         )
     finally:
         reporter.compiled()

@@ -116,6 +116,15 @@ def _plain(engine: Engine, requests: Seq[Request]) -> dict[str, Known]:
     judge = Judge(engine.proposer, engine.graphs, None)
     forget_kv(engine, requests)
     outputs = engine.beside(judge).generate(list(requests))
+    for output in outputs:
+        # Two runs that end with the same error would be equal, and nothing would be proved
+        if (error := output.error) is not None:
+            raise CompileError(
+                f"{error.what}, in plain decoding with random tokens",
+                expected=error.expected,
+                found=error.found,
+                repair=error.repair,
+            )
     for miss in judge.seen.misses.values():
         raise CompileError(
             f"{miss.where} {miss.what} in plain decoding", expected=miss.expected, found=miss.found, repair=REPAIR

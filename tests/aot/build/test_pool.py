@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from aot.build.pool import Workers, compile_all, default_jobs
 from aot.build.result import UnitResult
 from aot.cache import Cache, key_of
 from aot.graphs.units import UnitSpec
+from runtime.bundle.errors import ConfigError
 
 BACKEND = AotiBackend(Toolchain("g++", "g++ 12", "x86-64-v3", (), "library", "2.13.0"))
 NAMES = ("one", "two", "three", "four")
@@ -145,6 +147,23 @@ def test_an_interrupt_stops_the_workers_and_starts_no_other(
     with pytest.raises(KeyboardInterrupt):
         compile_all(UNITS, BACKEND, cache, tmp_path / "logs", 1)
     assert stopped == [True]
+    assert len(workers.order) == 1
+
+
+def test_compiles_that_are_in_vain_are_ended(
+    scripted: Scripted, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N1: weights that are refused end the build, and not only once everything is compiled."""
+    workers, weights, stopped = scripted(), Future[None](), threading.Event()
+    monkeypatch.setattr(Workers, "stop", lambda self: stopped.set())
+
+    def compile_until_stopped(name: str) -> None:
+        weights.set_exception(ConfigError("lm_head.weight holds 3 numbers that are not finite"))
+        assert stopped.wait(60)
+
+    workers.during = compile_until_stopped
+    with pytest.raises(ConfigError, match="not finite"):
+        compile_all(UNITS, BACKEND, cache, tmp_path / "logs", 1, beside=weights)
     assert len(workers.order) == 1
 
 

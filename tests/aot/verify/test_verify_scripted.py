@@ -16,6 +16,7 @@ from aot.verify.scripted import check_scripted, patterns
 from runtime.backends import Backend, Run
 from runtime.bundle.errors import CompileError
 from runtime.bundle.manifest import KVCache, Unit
+from runtime.bundle.signs import NOT_FINITE, NOTHING
 from runtime.judge import Judged
 from runtime.request import RequestOutput
 from runtime.schedule import KSchedule
@@ -66,6 +67,17 @@ class AcceptsNothing(Broken):
     def change(self, run: Run, inputs: Sequence[Tensor]) -> list[Tensor]:
         accepted, *rest = run(inputs)
         return [torch.cat([accepted[:, :1], torch.full_like(accepted[:, 1:], -1)], dim=1), *rest]
+
+
+class SeesNothingFinite(Broken):
+    """A verify head that gives the sign of logits that are not finite for every row."""
+
+    def change(self, run: Run, inputs: Sequence[Tensor]) -> list[Tensor]:
+        accepted, *rest = run(inputs)
+        return [
+            torch.cat([torch.full_like(accepted[:, :1], NOT_FINITE), torch.full_like(accepted[:, 1:], NOTHING)], 1),
+            *rest,
+        ]
 
 
 class ForgetsAcceptedKV(Broken):
@@ -154,6 +166,12 @@ def test_p1_a_head_that_accepts_nothing_fails_though_the_text_is_right(
         run_check(rig, AcceptsNothing(NUMBERS, "target_verify_head"), monkeypatch)
     assert caught.value.what.startswith("Verify pass 1 of request 0 accepts another number of drafts")
     assert (caught.value.expected, caught.value.found) == ("1 of 3", "0")
+
+
+def test_n1_answers_that_end_with_one_error_are_not_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CompileError) as caught:
+        run_check(make_rig(), SeesNothingFinite(NUMBERS, "target_verify_head"), monkeypatch)
+    assert "finite" in caught.value.expected
 
 
 @pytest.mark.parametrize("layer", range(8))
