@@ -2,6 +2,8 @@
 
 A bundle takes about a minute to compile on two cores, so those who need a real one share it and change copies only.
 EAGLE3_TEST_CACHE names a folder that keeps compiled units between test runs; without it each run compiles anew.
+EAGLE3_TEST_CPU_LEVEL is a `backend.cpu_level` below this machine's own: bundles are compiled for it, and PyTorch's own
+kernels stay at it, so that a test which hangs on one CPU's rounding is seen on another.
 """
 
 from __future__ import annotations
@@ -24,6 +26,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # OpenMP's threads spin while they wait. Where other processes want the same cores, that makes a step 30 times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Of each level, what PyTorch's and oneDNN's kernels may use; both are read when torch is imported
+CAPABILITIES = {
+    "avx2": ("avx2", "AVX2"),
+    "avx512": ("avx512", "AVX512_CORE"),
+    "avx512_bf16": ("avx512", "AVX512_CORE_BF16"),
+    "amx": ("avx512", "AVX512_CORE_AMX"),
+}
+CPU_LEVEL = os.environ.get("EAGLE3_TEST_CPU_LEVEL", "")
+if CPU_LEVEL:
+    os.environ["ATEN_CPU_CAPABILITY"], os.environ["ONEDNN_MAX_CPU_ISA"] = CAPABILITIES[CPU_LEVEL]
 
 ROOT = Path(__file__).parents[1]
 
@@ -84,6 +97,8 @@ def build(console: Console) -> Callable[..., dict[str, Any]]:
     """`build(config, output)`: eagle3-build, which must succeed; returns what --json printed."""
 
     def run(config: Path, output: Path, *arguments: str) -> dict[str, Any]:
+        if CPU_LEVEL:
+            arguments = (*arguments, "--set", f"backend.cpu_level={CPU_LEVEL}")
         done = console("aot.cli", "--config", config, "--output", output, "--json", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         facts: dict[str, Any] = json.loads(done.stdout)
