@@ -178,7 +178,11 @@ def last_of_ties(right: Any, made: Any, values: Tensor, *rest: Any) -> Tensor:
 
 
 def no_mask(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(lowering.LOWERINGS, torch.ops.aten.where.self, lambda made, condition, first, second: second)
+    def where(made: Any, condition: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        # A mask is where(hidden, minus infinity, scores)
+        return second if first.dim() == 0 else torch.where(condition, first, second)
+
+    patch.setitem(lowering.LOWERINGS, torch.ops.aten.where.self, where)
 
 
 def other_sign(patch: pytest.MonkeyPatch) -> None:
