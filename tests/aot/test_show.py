@@ -10,7 +10,7 @@ from aot.show import bundle_lines
 from runtime.bundle.manifest import Manifest, loads
 from runtime.bundle.neff import Neff
 
-GOLDEN = Path(__file__).parents[1] / "runtime/bundle/golden/manifest-v1.json"
+GOLDEN = Path(__file__).parents[1] / "runtime/bundle/golden/manifest-v2.json"
 NEFF = Neff("graphs/u/graph.neff", 1, "2.0", "stand-in", 1, 2, 3, "00" * 32, "00" * 16, True)
 
 

@@ -44,7 +44,8 @@ class Refuse:
 def watch(event, arguments):
     if event == "open":
         path, _, flags = arguments
-        if flags & WRITING and path != os.devnull:
+        # A number is what is open already: the process's own streams
+        if flags & WRITING and path != os.devnull and not isinstance(path, int):
             complain(f"open {path} for writing")
     elif event in CHANGES or event in STARTS:
         complain(f"{event} {arguments}")

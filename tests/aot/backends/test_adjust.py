@@ -19,7 +19,7 @@ def in_a_worker(script: str, scratch: Path, **environment: str) -> str:
     """Run `script` after the adjustments in a process of its own, as a worker does; returns what it printed."""
     settings = {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
-        [sys.executable, "-c", f"from aot.backends.aoti.adjust import adjust_inductor\nadjust_inductor()\n{script}"],
+        [sys.executable, "-c", f"from aot.backends.aoti.adjust import adjust_inductor\nadjust_inductor(features=())\n{script}"],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -140,7 +140,7 @@ def test_precompiled_headers_lie_in_the_cache_whenever_inductor_was_imported(tmp
     script = (
         "import os, torch._inductor.codecache as codecache\n"
         f"os.environ['TORCHINDUCTOR_CACHE_DIR'] = {str(tmp_path / 'mine')!r}\n"
-        "adjust_inductor()\n"
+        "adjust_inductor(features=())\n"
         "print(codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)"
     )
     folders = in_a_worker(script, tmp_path / "another").split()

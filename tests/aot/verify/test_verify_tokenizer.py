@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -102,11 +103,13 @@ def test_B6_nothing_is_compiled_before_the_tokenizer_is_opened(
     monkeypatch.setattr(build, "_compile", compiled)
     monkeypatch.setattr(build, "_load", lambda plan: (None, None))
     arguments: dict[str, Any] = dict.fromkeys(inspect.signature(build._build).parameters)
-    arguments |= {"plan": Plan, "output": tmp_path / "bundle"}
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    arguments |= {"plan": Plan, "output": tmp_path / "bundle", "staging": staging}
     with pytest.raises(AssertionError, match="compiled"):
         build._build(**arguments)
+    shutil.rmtree(staging / "tokenizer")
     (source.path / "chat_template.jinja").write_text("{% for m in messages %}")
     with pytest.raises(Eagle3Error) as caught:
         build._build(**arguments)
     assert caught.value.exit_code == 3
-    assert list(tmp_path.glob(".bundle*")) == []
