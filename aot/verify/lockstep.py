@@ -109,7 +109,7 @@ class Lockstep:
             parts = (heads_of(value, self.ranks) for value in (old, near[pool], far[pool]))
             for mine, *rest in zip(after[pool].parts(), *parts, strict=True):
                 ours, unchanged, theirs, right = (value.flatten(0, 1) for value in (mine, *rest))
-                # A row that an earlier pass wrote, and that eager PyTorch writes with the very same bits, only looks kept
+                # A row of an earlier pass that eager PyTorch writes with the very same bits only looks kept
                 moved = kept & (ours != unchanged).flatten(1).any(dim=1)
                 rows = written | moved
                 triples.append((ours[rows], theirs[rows], right[rows]))
