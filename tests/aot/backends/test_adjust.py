@@ -15,11 +15,14 @@ import torch
 ROOT = Path(__file__).parents[3]
 
 
+ADJUST = "from aot.backends.aoti.adjust import adjust_inductor\nadjust_inductor(features=())"
+
+
 def in_a_worker(script: str, scratch: Path, **environment: str) -> str:
     """Run `script` after the adjustments in a process of its own, as a worker does; returns what it printed."""
     settings = {"TORCHINDUCTOR_CACHE_DIR": str(scratch), "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
-        [sys.executable, "-c", f"from aot.backends.aoti.adjust import adjust_inductor\nadjust_inductor(features=())\n{script}"],
+        [sys.executable, "-c", f"{ADJUST}\n{script}"],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import shutil
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
