@@ -285,8 +285,9 @@ def test_a_wrong_check_graph_fails_the_build(
     verify = next(unit for unit in plan.units if unit.spec.name.startswith("target_verify"))
     file = copy.entry(verify.key) / CHECK
     data = file.read_bytes()
-    # The causal mask hides entries greater than a row's position; now it hides all others
-    assert data.count(b"GT") == verify.spec.check.calls.__len__() - 2
+    # The causal mask hides entries greater than a row's position; now it hides all others. What else compares so (is a
+    # row finite?) is turned round with it
+    assert b"GT" in data
     file.write_bytes(data.replace(b"GT", b"LE"))
     with pytest.raises(CompileError, match=r"Graph target_verify\.r2\.c48 was lowered to something"):
         check_reduced(plan, backend, copy)
