@@ -32,6 +32,7 @@ class FusedChain(DraftInitial):
     def __init__(self, *, drafts: int, **rest: int | float | bool | torch.dtype) -> None:
         super().__init__(**rest)  # type: ignore[arg-type]
         self.drafts = drafts
+        self.lm_head.repeated = drafts > 1
 
     def follow(self, given: Tensor | None, *inputs: Tensor, rank: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """As `chain`, from the inputs of `forward`: with `given`, what it would draft after each of these."""

@@ -28,8 +28,27 @@ def _(rows: Tensor, columns: Tensor) -> Tensor:
     return rows.new_empty((rows.shape[0], columns.shape[1]), dtype=torch.float32)
 
 
+@torch.library.custom_op("eagle3::linear_f32", mutates_args=(), schema="(Tensor rows, Tensor weight) -> Tensor")
+def _linear_f32(rows: Tensor, weight: Tensor) -> Tensor:
+    return _mm_f32(rows, weight.t())
+
+
+@_linear_f32.register_fake
+def _(rows: Tensor, weight: Tensor) -> Tensor:
+    return rows.new_empty((rows.shape[0], weight.shape[0]), dtype=torch.float32)
+
+
 class Head(Linear):
-    """A language-model head: states [M, H] -> logits [M, V] float32; weight [V, H] in the model's dtype."""
+    """A language-model head: states [M, H] -> logits [M, V] float32; weight [V, H] in the model's dtype.
+
+    Attributes:
+        repeated: a graph asks it several times. Transposed in the graph, the weight would be frozen as a copy that is
+            in no layout known to packing; Inductor drops that copy only where one product reads it.
+    """
+
+    repeated = False
 
     def forward(self, rows: Tensor) -> Tensor:
+        if self.repeated:
+            return torch.ops.eagle3.linear_f32(rows, self.weight)  # type: ignore[no-any-return]
         return torch.ops.eagle3.mm_f32(rows, self.weight.t())  # type: ignore[no-any-return]

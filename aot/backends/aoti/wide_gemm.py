@@ -26,6 +26,10 @@ def lower_mm_f32() -> None:
             return lowering.lowerings[torch.ops.aten.mm.default](rows, columns)
         return _by_template(rows, columns) or _by_loop(rows, columns)
 
+    @register(torch.ops.eagle3.linear_f32.default, type_promotion_kind=None)  # type: ignore[untyped-decorator]
+    def linear_f32(rows: Any, weight: Any) -> Any:
+        return mm_f32(rows, lowering.lowerings[torch.ops.aten.permute.default](weight, [1, 0]))
+
 
 def _by_template(rows: Any, columns: Any) -> Any:
     """The GEMM template's product with a packed weight; None where it does not apply."""

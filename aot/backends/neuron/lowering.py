@@ -244,6 +244,11 @@ def _mm_f32(made: Placeholders, rows: Tensor, columns: Tensor) -> Tensor:
     return result
 
 
+@lowering(torch.ops.eagle3.linear_f32.default)
+def _linear_f32(made: Placeholders, rows: Tensor, weight: Tensor) -> Tensor:
+    return _mm_f32(made, rows, weight.t())
+
+
 @lowering(aten.pow.Tensor_Scalar)
 def _power(made: Placeholders, base: Tensor, exponent: float) -> Tensor:
     """A square is a product: what PyTorch computes too, and no call of a power function."""
