@@ -292,7 +292,7 @@ class Driver:
                 self._sent.clear()
                 self._tell(_News(steps=steps, finished=self._engine.take_finished()))
                 self._sent.wait(PATIENCE)
-        except Exception as error:
+        except BaseException as error:  # whatever ended this thread, who waits for it must be told
             logger.error("The engine failed, and every request with it: %s", describe(error), exc_info=debugging())
             self._tell(_News(failed=True))
 
