@@ -175,6 +175,14 @@ class Tokenizer:
         """At least so many ids `encode` gives, found without it; 0 where nothing is known. See `runtime.text.bound`."""
         return self._bound.least_tokens(text)
 
+    def prepare(self) -> None:
+        """Make now what `least_tokens` looks up, which takes a part of a second with a large vocabulary.
+
+        Raises:
+            IntegrityError: the library fails with the vocabulary's own texts.
+        """
+        _ = self._bound
+
     @cached_property
     def _bound(self) -> TokenBound:
         return _used(TokenBound, self._backend)

@@ -13,6 +13,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from runtime.serve import app
+from runtime.serve.start import describe
 from runtime.text import Tokenizer
 from runtime.text.tokenizer import TokenizerInfo
 from tests.runtime.loop.rig import Rig
@@ -130,3 +131,15 @@ def test_b5_encoding_lets_go_of_the_interpreter() -> None:
     thread.join()
     assert len(ids) == 900_000
     assert counted > 20
+
+
+def test_b5_the_vocabulary_is_looked_at_before_the_first_request(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the loop it would keep everybody waiting: for seconds, with a large vocabulary."""
+    tokenizer = toy_tokenizer()
+    describe(rig.manifest, tokenizer)
+
+    def late(backend: tokenizers.Tokenizer) -> Any:
+        raise AssertionError("the bound was made by a request")
+
+    monkeypatch.setattr("runtime.text.tokenizer.TokenBound", late)
+    assert tokenizer.least_tokens("the " * 100) > 0
