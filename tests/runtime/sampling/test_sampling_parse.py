@@ -202,7 +202,9 @@ def test_bad_words_are_bounded_too(words: tuple[tuple[int, ...], ...]) -> None:
         SamplingParams(bad_words_token_ids=words).check(WHERE, vocab_size=300)
 
 
-@pytest.mark.parametrize("words", [[" " * 100_000 + "the"], ["the cat sat on a mat " * 5] * 2048], ids=["spaces", "again"])
+@pytest.mark.parametrize(
+    "words", [[" " * 100_000 + "the"], ["the cat sat on a mat " * 5] * 2048], ids=["spaces", "again"]
+)
 def test_b5_bad_words_are_counted_as_they_are_encoded(words: list[str]) -> None:
     """Without the spaces before them, and each once: what fits is not refused."""
     tokenizer = toy_tokenizer()

@@ -29,7 +29,7 @@ class Waiting(Tokenizer):
         toy = toy_tokenizer()
         super().__init__(toy._backend, toy.info, TEMPLATE)
         self.leave = threading.Event()
-        self.at_once, self.most = 0, 0
+        self.at_once, self.most, self.encoded = 0, 0, 0
         self._lock = threading.Lock()
 
     def least_tokens(self, text: str) -> int:
@@ -40,6 +40,7 @@ class Waiting(Tokenizer):
             return super().encode(text, add_special_tokens)
         with self._lock:
             self.at_once += 1
+            self.encoded += 1
             self.most = max(self.most, self.at_once)
         assert self.leave.wait(30)
         with self._lock:
@@ -143,3 +144,30 @@ def test_b5_the_vocabulary_is_looked_at_before_the_first_request(rig: Rig, monke
 
     monkeypatch.setattr("runtime.text.tokenizer.TokenBound", late)
     assert tokenizer.least_tokens("the " * 100) > 0
+
+
+def test_b5_no_more_long_bodies_wait_than_requests_may(
+    rig: Rig, tokenizer: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do those of clients that left, which are never encoded."""
+    made: list[app.Lanes] = []
+
+    class Seen(app.Lanes):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(app, "Lanes", Seen)
+    with serving(engine_of(rig), rig, tokenizer=tokenizer, max_queue=1) as server, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(completion, server, "z" * 2000)
+        until(lambda: tokenizer.at_once == 1)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/v1/completions", json={"prompt": "z" * 2000}, timeout=0.5)
+        until(lambda: made[0]._waiting == 0)
+        waits = pool.submit(completion, server, "z" * 2001)
+        until(lambda: made[0]._waiting == 1)
+        refused = completion(server, "z" * 2002)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "queue_full")
+        tokenizer.leave.set()
+        assert [first.result(30).status_code, waits.result(30).status_code] == [200, 200]
+    assert tokenizer.encoded == 2
