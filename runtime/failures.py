@@ -27,12 +27,14 @@ def failed(request_id: str, error: Exception) -> RequestError:
     """Something that is done for this request alone raised `error`, which is the result's `__cause__`."""
     if isinstance(error, RequestError):
         return error
+    what = ended(request_id)
     if isinstance(error, Eagle3Error):
-        text, repair = error.sentence(), error.repair
+        what = f"{what}, since {error.what[:1].lower()}{error.what[1:]}"
+        made = RequestError(what, expected=error.expected, found=error.found, repair=error.repair, code=DEFECT_CODE)
     else:
-        text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ") + " (this is a defect)"
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": .") + " (this is a defect)"
         repair = "report it, with what EAGLE3_DEBUG=1 in the environment prints"
-    made = RequestError(ended(request_id), found=text.rstrip("."), repair=repair, code=DEFECT_CODE)
+        made = RequestError(what, found=text, repair=repair, code=DEFECT_CODE)
     made.__cause__ = error
     return made
 

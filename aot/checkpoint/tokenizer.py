@@ -22,6 +22,7 @@ from aot.checkpoint.gguf_header import read_gguf_header
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import read_target_config
 from runtime.bundle.errors import ConfigError, HostError
+from runtime.text.library import asked
 
 # Files of tokenizers that are not yet in tokenizer.json's form.
 _SLOW_FILES = ("tokenizer.model", "vocab.json", "vocab.txt")
@@ -103,9 +104,8 @@ def _begins_with(tokenizer: bytes, bos: str | None, source: ModelSource) -> bool
     from tokenizers import Tokenizer
 
     try:
-        loaded = Tokenizer.from_str(tokenizer.decode("utf-8"))
-        first: list[int] = loaded.encode("a").ids[:1]
-    # The library raises plain Exception for every malformed file.
+        loaded = asked(Tokenizer.from_str, tokenizer.decode("utf-8"))
+        first: list[int] = asked(loaded.encode, "a").ids[:1]
     except Exception as error:
         raise _broken(f"tokenizer.json of {source.name} cannot be read", error) from error
     return bos is not None and first == [loaded.token_to_id(bos)]
@@ -141,7 +141,7 @@ def _converted(folder: Path, gguf_file: str | None) -> tuple[bytes, dict[str, An
         ) from None
     try:
         options = {"gguf_file": gguf_file} if gguf_file else {}
-        loaded = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **options)
+        loaded = asked(AutoTokenizer.from_pretrained, folder, trust_remote_code=False, **options)
         tokenizer = loaded.backend_tokenizer.to_str(pretty=True).encode()
     # Conversion fails in as many ways as there are tokenizers; the library's own message says which.
     except Exception as error:

@@ -32,6 +32,8 @@ def place_tokenizer(source: ModelSource, folder: Path, vocab_size: int) -> None:
             _compile_template(tokenizer)
         ids = tokenizer.encode("a b")
         tokenizer.decode(ids)
+        # Of an answer that begins with special tokens there is no text yet
+        tokenizer.decode([])
     except (IntegrityError, UsageError) as error:
         raise _refusal(source, error.what, error.found) from None
     # The library fails on some files only when a text is encoded, with exceptions of any type

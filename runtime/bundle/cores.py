@@ -39,10 +39,15 @@ def usable_cores(root: Path = ROOT) -> Cores:
 
 
 def compute_threads(root: Path = ROOT) -> Cores:
-    """What OMP_NUM_THREADS leaves of the usable cores to compute threads."""
+    """What OMP_NUM_THREADS leaves of the usable cores to compute threads.
+
+    A number there that the quota and the machine's whole cores give too is theirs, as `bound_threads` puts it there.
+    """
     cores = usable_cores(root)
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one for each level of nesting
     if asked.isdigit() and 0 < int(asked) < cores.count:
+        if cores.bound == "quota" and int(asked) == whole_cores(root):
+            return Cores(int(asked), "quota", f"{cores.why}, one thread for each of {asked} whole cores")
         return Cores(int(asked), "environment", f"OMP_NUM_THREADS={asked}")
     return cores
 

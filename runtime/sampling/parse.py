@@ -87,8 +87,10 @@ def sampling_params(
             repair="use stop_token_ids" if name == "stop" else f"leave {name} out",
         )
     words = values.pop("bad_words", None)
-    # Before they are encoded, which may take seconds; `SamplingParams.check` counts those that there are
-    if words and tokenizer and (least := sum(map(tokenizer.least_tokens, words))) > MOST_BAD_WORD_IDS:
+    # Before they are encoded, which may take seconds; `SamplingParams.check` counts those that there are. As they are
+    # encoded: without spaces before them, and each once
+    spelt = {word.lstrip() for word in words or ()}
+    if tokenizer and (least := sum(map(tokenizer.least_tokens, spelt))) > MOST_BAD_WORD_IDS:
         raise ParameterError(
             where,
             "bad_words",

@@ -22,7 +22,16 @@ from runtime.serve.chat import ChatStyle, read_chat
 from runtime.serve.completions import CompletionStyle, read_completion
 from runtime.serve.cors import Cors
 from runtime.serve.driver import Driver
-from runtime.serve.errors import ApiError, ClientGone, defect, log_defect, too_large, unauthorized, unknown_model
+from runtime.serve.errors import (
+    ApiError,
+    ClientGone,
+    defect,
+    log_defect,
+    queue_full,
+    too_large,
+    unauthorized,
+    unknown_model,
+)
 from runtime.serve.fields import parse_body, wrong
 from runtime.serve.generation import Answer, Generation, Served, Style
 from runtime.serve.metrics import Metrics
@@ -46,15 +55,50 @@ class Lanes:
     others. One for all of a server's endpoints.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._waiting = driver, 0
         self._long, self._huge = asyncio.Semaphore(LONG_AT_ONCE), asyncio.Semaphore(1)
 
-    async def read(self, reader: Callable[[bytes], Generation], body: bytes) -> Generation:
-        """`reader(body)`."""
+    async def read(self, reader: Callable[[bytes], Generation], body: bytes, receive: Receive) -> Generation:
+        """`reader(body)`.
+
+        Raises:
+            ApiError: a long body, and the driver has no room for its request, or as many wait here as may in its queue.
+            ClientGone: the client left while its body waited.
+        """
         if len(body) <= LONG_BODY_BYTES:
             return reader(body)
-        async with self._huge if len(body) > HUGE_BODY_BYTES else self._long:
+        self._driver.check_room()
+        lane = self._huge if len(body) > HUGE_BODY_BYTES else self._long
+        if lane.locked() and self._waiting >= self._driver.max_queue:
+            raise queue_full(self._driver.max_queue)
+        self._waiting += 1
+        try:
+            await _turn(lane, receive)
+        finally:
+            self._waiting -= 1
+        try:
             return await anyio.to_thread.run_sync(reader, body)
+        finally:
+            lane.release()
+
+
+async def _turn(lane: asyncio.Semaphore, receive: Receive) -> None:
+    """Acquire `lane`, or raise ClientGone once the client has left."""
+    with anyio.CancelScope() as scope:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            scope.cancel()
+
+        watcher = asyncio.ensure_future(watch())
+        try:
+            await lane.acquire()
+        finally:
+            watcher.cancel()
+    if scope.cancelled_caught:
+        raise ClientGone
 
 
 @dataclass(frozen=True)
@@ -70,7 +114,8 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            generation = await self.lanes.read(self._generation, await read_body(scope, receive, self.max_body))
+            body = await read_body(scope, receive, self.max_body)
+            generation = await self.lanes.read(self._generation, body, receive)
             answer = Answer(generation, self.served, self.style(self.served))
             tickets = self.driver.submit(answer.requests())
             respond = answer_stream if generation.stream else answer_whole
@@ -254,7 +299,7 @@ def make_app(
     async def tell_version(request: Request) -> Response:
         return _JsonAnswer({"version": _version(), "bundle": served.fingerprint})
 
-    lanes = Lanes()
+    lanes = Lanes(driver)
     completions = Endpoint(driver, served, read_completion, CompletionStyle, max_body, lanes)
     chat = Endpoint(driver, served, read_chat, ChatStyle, max_body, lanes)
     routes = [

@@ -173,6 +173,17 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
+    def check_room(self, requests: int = 1) -> None:
+        """Raise the ApiError that `submit` would raise for so many requests."""
+        if self.failed:
+            raise engine_gone()
+        if self.stopping:
+            raise stopping()
+        if requests > self.capacity:
+            raise too_many(requests, self.capacity)
+        if self.unfinished + requests > self.capacity:
+            raise queue_full(self.max_queue)
+
     def submit(self, requests: Sequence[Request]) -> list[Ticket]:
         """Queue `requests`, all or none.
 
@@ -180,14 +191,7 @@ class Driver:
             ApiError: 503, the queue has no room for them, the server is stopping, or the engine has failed; 400, they
                 are more than the empty server takes.
         """
-        if self.failed:
-            raise engine_gone()
-        if self.stopping:
-            raise stopping()
-        if len(requests) > self.capacity:
-            raise too_many(len(requests), self.capacity)
-        if self.unfinished + len(requests) > self.capacity:
-            raise queue_full(self.max_queue)
+        self.check_room(len(requests))
         tickets = [Ticket(request, self) for request in requests]
         for ticket in tickets:
             self._tickets[ticket.request.request_id] = ticket
@@ -292,7 +296,7 @@ class Driver:
                 self._sent.clear()
                 self._tell(_News(steps=steps, finished=self._engine.take_finished()))
                 self._sent.wait(PATIENCE)
-        except Exception as error:
+        except BaseException as error:  # whatever ended this thread, who waits for it must be told
             logger.error("The engine failed, and every request with it: %s", describe(error), exc_info=debugging())
             self._tell(_News(failed=True))
 

@@ -128,7 +128,7 @@ def defect() -> ApiError:
     return ApiError(500, "The server has a defect that this request met; its log says more.", type=SERVER)
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """An unexpected exception as one sentence, for the log."""
     text = " ".join(str(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}." if text else f"{type(error).__name__}."

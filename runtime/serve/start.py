@@ -128,6 +128,8 @@ def describe(manifest: Manifest, tokenizer: Tokenizer, names: tuple[str, ...] = 
     Where its graphs only take the likeliest token, a request that names no temperature is answered greedily, for
     OpenAI's default of 1 would refuse them all.
     """
+    # Not by the first request, for which the loop would stand still
+    tokenizer.prepare()
     return Served(
         names=names or (manifest.name,),
         fingerprint=manifest.bundle_id[:16],

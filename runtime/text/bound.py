@@ -54,7 +54,9 @@ class TokenBound:
         if any(token.lstrip or token.rstrip for token in backend.get_added_tokens_decoder().values()):
             gone = (SPACES, OTHERS)  # there are spaces beyond ASCII
             self._kinds = bytes(_UNKNOWN if kind in gone else kind for kind in self._kinds)
-        counts = [[0] * 5, *(_counts(piece) for piece in _pieces(backend, byte_level))]
+        # Most pieces are of a few shapes
+        shapes = {piece.translate(_KINDS) for piece in _pieces(backend, byte_level)}
+        counts = [[0] * 5, *([shape.count(kind) for kind in range(5)] for shape in shapes)]
         self._most = tuple(max(column) for column in zip(*((*each, sum(each)) for each in counts), strict=True))
 
     def least_tokens(self, text: str) -> int:
@@ -144,20 +146,22 @@ def _known(backend: tokenizers.Tokenizer, byte_level: bool) -> bytes:
     return bytes(kind if byte in known else _UNKNOWN for byte, kind in enumerate(_KINDS))
 
 
+class _Alphabet(dict[int, int]):
+    """For `str.translate`: characters of no byte are one of another alphabet."""
+
+    def __missing__(self, character: int) -> int:
+        return 0x80
+
+
 def _pieces(backend: tokenizers.Tokenizer, byte_level: bool) -> Iterator[bytes]:
     """The most that each token can stand for."""
-    alphabet = {ord(character): byte for character, byte in byte_alphabet().items()}
+    alphabet = _Alphabet({ord(character): byte for character, byte in byte_alphabet().items()})
     for piece in backend.get_vocab(with_added_tokens=False):
         if byte_level:
-            yield bytes(alphabet.get(ord(character), 0x80) for character in piece)
+            yield piece.translate(alphabet).encode("latin-1")
         else:
             yield piece.replace(SPACE, SPACE + " ").encode()
     for token in backend.get_added_tokens_decoder().values():
         yield token.content.encode()
         if backend.normalizer is not None:
             yield backend.normalizer.normalize_str(token.content).encode()
-
-
-def _counts(piece: bytes) -> list[int]:
-    kinds = piece.translate(_KINDS)
-    return [kinds.count(kind) for kind in range(5)]

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import tokenizers
 
 from runtime.bundle.errors import IntegrityError, UsageError
 from runtime.text.bound import TokenBound
+from runtime.text.library import LibraryError, asked
 from runtime.text.template import ChatTemplate, Message
 
 TOKENIZER, INFO, TEMPLATE = "tokenizer.json", "tokenizer_info.json", "chat_template.jinja"
 # A text is encoded in the thread that asks for it. Else the library starts a thread for each core, beside the engine's
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _REPAIR = "rebuild the bundle with eagle3-build"
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -109,8 +113,8 @@ class Tokenizer:
                 raise _unreadable(name, "a file", "none")
         info = TokenizerInfo.of(files[INFO])
         try:
-            backend = tokenizers.Tokenizer.from_str(files[TOKENIZER].decode("utf-8"))
-        except Exception as error:  # the library raises bare Exception for every defect of the file
+            backend = asked(tokenizers.Tokenizer.from_str, files[TOKENIZER].decode("utf-8"))
+        except ValueError as error:
             raise _unreadable(TOKENIZER, "a tokenizer of the tokenizers library", error) from None
         try:
             source = files[TEMPLATE].decode("utf-8") if TEMPLATE in files else None
@@ -131,6 +135,7 @@ class Tokenizer:
 
         Raises:
             UsageError: the text holds a lone surrogate, which no UTF-8 text can.
+            IntegrityError: tokenizer.json opens, but the library fails with this text.
         """
         try:
             text.encode("utf-8")
@@ -161,7 +166,8 @@ class Tokenizer:
 
     def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
         # The batch's encoder lets go of the interpreter's lock, which `encode` keeps: for seconds, with a long text
-        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        batch = self._backend.encode_batch_fast
+        (encoding,) = _used(batch, [text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
         return ids
 
@@ -169,13 +175,25 @@ class Tokenizer:
         """At least so many ids `encode` gives, found without it; 0 where nothing is known. See `runtime.text.bound`."""
         return self._bound.least_tokens(text)
 
+    def prepare(self) -> None:
+        """Make now what `least_tokens` looks up, which takes a part of a second with a large vocabulary.
+
+        Raises:
+            IntegrityError: the library fails with the vocabulary's own texts.
+        """
+        _ = self._bound
+
     @cached_property
     def _bound(self) -> TokenBound:
-        return TokenBound(self._backend)
+        return _used(TokenBound, self._backend)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of `ids`; bytes that are no UTF-8 become U+FFFD, unknown ids become nothing."""
-        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        """The text of `ids`; bytes that are no UTF-8 become U+FFFD, unknown ids become nothing.
+
+        Raises:
+            IntegrityError: tokenizer.json opens, but the library fails with these ids.
+        """
+        return _used(self._backend.decode, list(ids), skip_special_tokens=skip_special_tokens)
 
     @property
     def has_chat_template(self) -> bool:
@@ -237,6 +255,21 @@ def _content(file: Path) -> bytes:
         raise _unreadable(file.name, "a file", error) from None
 
 
+def _used(call: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> _T:
+    try:
+        return asked(call, *args, **options)
+    except LibraryError as error:
+        raise IntegrityError(
+            f"The bundle's {TOKENIZER} cannot be used",
+            expected="a tokenizer that encodes every text and decodes all ids",
+            found=_line(error),
+            repair=_REPAIR,
+        ) from error
+
+
 def _unreadable(name: str, expected: str, found: object) -> IntegrityError:
-    text = " ".join(str(found).split()).rstrip(".")
-    return IntegrityError(f"The bundle's {name} is not readable", expected=expected, found=text, repair=_REPAIR)
+    return IntegrityError(f"The bundle's {name} is not readable", expected=expected, found=_line(found), repair=_REPAIR)
+
+
+def _line(found: object) -> str:
+    return " ".join(str(found).split()).rstrip(".")

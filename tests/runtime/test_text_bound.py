@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
@@ -104,6 +104,7 @@ def test_b5_no_text_has_fewer_tokens(name: str) -> None:
     backend = (KNOWN | LOSSY)[name]
     bound = TokenBound(backend)
 
+    @settings(deadline=None)
     @given(TEXTS, st.integers(1, 20))
     def holds(text: str, times: int) -> None:
         text = (text * times).encode("utf-8", "replace").decode()

@@ -11,6 +11,7 @@ from tokenizers import models, pre_tokenizers, processors
 
 from runtime.bundle.errors import IntegrityError, UsageError
 from runtime.text import Tokenizer, has_tokenizer
+from runtime.text.library import asked
 
 INFO = {
     "bos_token": "<s>",
@@ -153,3 +154,47 @@ def test_a_broken_tokenizer_file_is_an_integrity_error(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"}')
     with pytest.raises(IntegrityError, match=r"^The bundle's tokenizer\.json is not readable"):
         Tokenizer.load(tmp_path)
+
+
+PANICS = {
+    "normaliser that does not parse": ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+    "pieces of no length": ("pre_tokenizer", {"type": "FixedLength", "length": 0}),
+    "unknown special token": (
+        "post_processor",
+        {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "zz", "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {},
+        },
+    ),
+    "strip of an empty text": (
+        "decoder",
+        {"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 0, "stop": 1}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PANICS)
+def test_n2_a_panic_of_the_library_is_an_integrity_error(name: str, tmp_path: Path) -> None:
+    """A panic is no Exception: it would end the engine's thread instead of one request."""
+    part, value = PANICS[name]
+    write(tmp_path, words_backend())
+    data = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data | {part: value}))
+
+    def use() -> None:
+        tokenizer = Tokenizer.load(tmp_path)
+        tokenizer.encode("hello")
+        tokenizer.decode([0])  # which is special, so nothing is left
+
+    with pytest.raises(IntegrityError, match=r"tokenizer\.json"):
+        use()
+
+
+def test_an_interrupt_is_none_of_the_library_s_failures() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asked(interrupted)

@@ -55,6 +55,11 @@ def test_a_template_that_refuses_a_single_message_is_its_author_s_business(sourc
     place_tokenizer(source, tmp_path / "out", 8)
 
 
+def change(folder: Path, **parts: object) -> None:
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | parts))
+
+
 Break = Callable[[Path], Any]
 BROKEN: dict[str, Break] = {
     "template that does not parse": lambda f: (f / "chat_template.jinja").write_text("{% for m in messages %}"),
@@ -69,6 +74,18 @@ BROKEN: dict[str, Break] = {
         '{"bos_token": "\\ud800", "add_bos_token": true}'
     ),
     "facts that are none": lambda f: (f / "tokenizer_config.json").write_text("[]"),
+    # The library panics with these, which is no Exception
+    "a normaliser that does not parse": lambda f: change(
+        f, normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    ),
+    "pieces of no length": lambda f: change(f, pre_tokenizer={"type": "FixedLength", "length": 0}),
+    "a decoder that fails without text": lambda f: change(
+        f,
+        decoder={
+            "type": "Sequence",
+            "decoders": [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 0, "stop": 1}],
+        },
+    ),
 }
 
 

@@ -117,3 +117,7 @@ def test_m6_a_quota_does_not_make_threads_of_second_threads(tmp_path: Path, monk
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
         bound_threads(root)
         assert os.environ["OMP_NUM_THREADS"] == left
+        # The user is told of a number only where it is the user's
+        told = compute_threads(root)
+        assert (told.count, told.bound) == (int(left), "quota")
+        assert "OMP_NUM_THREADS" not in told.why

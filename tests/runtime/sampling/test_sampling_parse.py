@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.bundle.errors import UsageError
-from runtime.sampling.params import GREEDY, SamplingParams
+from runtime.sampling.params import GREEDY, MOST_BAD_WORD_IDS, SamplingParams
 from runtime.sampling.parse import READERS, UNSUPPORTED, ParameterError, bad_words_token_ids, sampling_params
+from tests.runtime.serve.conftest import toy_tokenizer
 from tests.runtime.test_text_stream import BYTE_FALLBACK, BYTE_LEVEL
 
 WHERE = "Request 7 cannot run"
@@ -199,3 +200,14 @@ def test_bad_words_are_bounded_too(words: tuple[tuple[int, ...], ...]) -> None:
     SamplingParams(bad_words_token_ids=((1,) * 8,) * 2048).check(WHERE, vocab_size=300)
     with pytest.raises(UsageError, match="expected bad_words_token_ids to be at most 2048 lists of 16384 ids together"):
         SamplingParams(bad_words_token_ids=words).check(WHERE, vocab_size=300)
+
+
+@pytest.mark.parametrize(
+    "words", [[" " * 100_000 + "the"], ["the cat sat on a mat " * 5] * 2048], ids=["spaces", "again"]
+)
+def test_b5_bad_words_are_counted_as_they_are_encoded(words: list[str]) -> None:
+    """Without the spaces before them, and each once: what fits is not refused."""
+    tokenizer = toy_tokenizer()
+    assert sum(map(tokenizer.least_tokens, words)) > MOST_BAD_WORD_IDS
+    params = sampling_params({"bad_words": words}, tokenizer, default=GREEDY, where=WHERE)
+    assert params.bad_words_token_ids == bad_words_token_ids((words[0],), tokenizer)

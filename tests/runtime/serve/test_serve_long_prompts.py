@@ -13,6 +13,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from runtime.serve import app
+from runtime.serve.start import describe
 from runtime.text import Tokenizer
 from runtime.text.tokenizer import TokenizerInfo
 from tests.runtime.loop.rig import Rig
@@ -28,7 +29,7 @@ class Waiting(Tokenizer):
         toy = toy_tokenizer()
         super().__init__(toy._backend, toy.info, TEMPLATE)
         self.leave = threading.Event()
-        self.at_once, self.most = 0, 0
+        self.at_once, self.most, self.encoded = 0, 0, 0
         self._lock = threading.Lock()
 
     def least_tokens(self, text: str) -> int:
@@ -39,6 +40,7 @@ class Waiting(Tokenizer):
             return super().encode(text, add_special_tokens)
         with self._lock:
             self.at_once += 1
+            self.encoded += 1
             self.most = max(self.most, self.at_once)
         assert self.leave.wait(30)
         with self._lock:
@@ -130,3 +132,42 @@ def test_b5_encoding_lets_go_of_the_interpreter() -> None:
     thread.join()
     assert len(ids) == 900_000
     assert counted > 20
+
+
+def test_b5_the_vocabulary_is_looked_at_before_the_first_request(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the loop it would keep everybody waiting: for seconds, with a large vocabulary."""
+    tokenizer = toy_tokenizer()
+    describe(rig.manifest, tokenizer)
+
+    def late(backend: tokenizers.Tokenizer) -> Any:
+        raise AssertionError("the bound was made by a request")
+
+    monkeypatch.setattr("runtime.text.tokenizer.TokenBound", late)
+    assert tokenizer.least_tokens("the " * 100) > 0
+
+
+def test_b5_no_more_long_bodies_wait_than_requests_may(
+    rig: Rig, tokenizer: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do those of clients that left, which are never encoded."""
+    made: list[app.Lanes] = []
+
+    class Seen(app.Lanes):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(app, "Lanes", Seen)
+    with serving(engine_of(rig), rig, tokenizer=tokenizer, max_queue=1) as server, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(completion, server, "z" * 2000)
+        until(lambda: tokenizer.at_once == 1)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/v1/completions", json={"prompt": "z" * 2000}, timeout=0.5)
+        until(lambda: made[0]._waiting == 0)
+        waits = pool.submit(completion, server, "z" * 2001)
+        until(lambda: made[0]._waiting == 1)
+        refused = completion(server, "z" * 2002)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "queue_full")
+        tokenizer.leave.set()
+        assert [first.result(30).status_code, waits.result(30).status_code] == [200, 200]
+    assert tokenizer.encoded == 2

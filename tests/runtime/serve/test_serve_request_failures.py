@@ -9,11 +9,24 @@ from typing import Any
 
 import httpx
 import pytest
+from tokenizers import decoders
 
+from runtime.engine import Engine, _watches
+from runtime.fused import draft_proposer
 from runtime.text.stop import StopStrings
 from tests.runtime.loop.poison import BAD, poisoned, without
 from tests.runtime.loop.rig import Rig, make_rig
-from tests.runtime.serve.conftest import SHAPE, Running, Slow, engine_of, parse_events, serving, until
+from tests.runtime.serve.conftest import (
+    EOS,
+    SHAPE,
+    Running,
+    Slow,
+    engine_of,
+    parse_events,
+    serving,
+    toy_tokenizer,
+    until,
+)
 from tests.runtime.serve.test_serve_metrics import scrape
 
 GOOD, DAMAGED = without(BAD, 6, 1), (*without(BAD, 5, 2), BAD, 3)
@@ -134,3 +147,27 @@ def test_n2_a_request_that_cannot_be_taken_is_refused_alone(rig: Rig, monkeypatc
         monkeypatch.setattr(StopStrings, "__init__", broken)
         assert ask(server, list(GOOD), stop="zz").status_code == 500
         assert ask(server, list(GOOD), stop="yy").status_code == 200
+
+
+def test_n2_a_tokenizer_that_panics_fails_one_request(rig: Rig) -> None:
+    """Where an answer begins with a special token there is no text yet, and this decoder takes its last character."""
+    tokenizer = toy_tokenizer()
+    tokenizer._backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 0, 1)])
+    graphs = rig.graphs()
+    engine = Engine(graphs, draft_proposer(graphs), watches=_watches(tokenizer))
+    first = {"ignore_eos": True, "logit_bias": {str(EOS): 100}}
+    with serving(engine, rig, tokenizer=tokenizer) as server:
+        assert ask(server, list(GOOD), stop="zz", **first).status_code == 500
+        assert ask(server, list(GOOD)).status_code == 200
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_n2_whatever_ends_the_engine_s_thread_is_told(rig: Rig) -> None:
+    class Ending(Slow):
+        def step(self) -> Any:
+            raise SystemExit("not an Exception")
+
+    with serving(Ending(engine_of(rig)), rig) as server:
+        assert ask(server, list(GOOD)).status_code == 500
+        assert httpx.get(f"{server.url}/health").status_code == 503
