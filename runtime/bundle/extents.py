@@ -46,7 +46,7 @@ def extent_problems(manifest: Manifest) -> Iterator[Eagle3Error]:
 
 
 def _extents(manifest: Manifest) -> dict[str, _Extent]:
-    """The extents by the weights' full names; a draft's head has a vocabulary of its own, which its unit alone reads."""
+    """The extents by the weights' full names; a draft's head has a vocabulary that its unit alone reads."""
     extents = {}
     models = (("target", "target.embed", manifest.target), ("draft", "draft", manifest.draft))
     for (role, scope, model), group in zip(models, manifest.kv_cache.groups, strict=True):
