@@ -13,6 +13,7 @@ from itertools import islice
 from runtime.bundle.calls import call_problems
 from runtime.bundle.contract import graph_problems
 from runtime.bundle.errors import Eagle3Error
+from runtime.bundle.extents import extent_problems
 from runtime.bundle.manifest import Manifest
 from runtime.bundle.sizes import size_problems
 from runtime.bundle.stored import file_use_problems, weight_problems
@@ -37,3 +38,4 @@ def _all(manifest: Manifest, tensors: Tensors) -> Iterator[Eagle3Error]:
     yield from call_problems(manifest)
     yield from file_use_problems(manifest)
     yield from weight_problems(manifest, tensors)
+    yield from extent_problems(manifest)

@@ -24,6 +24,9 @@ def size_problems(manifest: Manifest) -> Iterator[Eagle3Error]:
     target, draft = manifest.kv_cache.groups
     yield from _model_problems("target", manifest.target, target, manifest.requires.ranks)
     yield from _model_problems("draft", manifest.draft, draft, manifest.requires.ranks)
+    if manifest.draft.vocab_size != manifest.target.vocab_size:
+        # Its head may have a smaller one, but it reads the target's tokens
+        yield problem("draft.vocab_size is not the target's", manifest.target.vocab_size, manifest.draft.vocab_size)
     aux = manifest.speculation.aux_layers
     if aux and aux[-1] > target.layers:
         yield problem("speculation.aux_layers names a layer that the target lacks", f"at most {target.layers}", aux[-1])

@@ -63,6 +63,32 @@ def reshaped_constant(data: Data) -> None:
     shape[0] += 1
 
 
+def said_of(*roles: str, **sizes: int) -> Callable[[Data], None]:
+    """Other numbers for these models, in what the runtime reads and in their configurations."""
+
+    def edit(data: Data) -> None:
+        for role in roles:
+            data[role].update(sizes)
+            data[role]["config"].update(sizes)
+
+    return edit
+
+
+def without_config(data: Data) -> None:
+    data["target"].update(vocab_size=4096)
+    del data["target"]["config"]["vocab_size"]
+    said_of("draft", vocab_size=4096)(data)
+
+
+def longer_than_the_angles(data: Data) -> None:
+    """Length, bucket and graphs agree on 64 tokens; the tables of rotary angles have 32 rows."""
+    data["limits"].update(max_model_len=64)
+    data["buckets"].update(context_tokens=[16, 64])
+    for one in data["graphs"]:
+        if one["context"] == 32:
+            one.update(context=64, name=one["name"].replace("c32", "c64"))
+
+
 CONTRADICTIONS: dict[str, tuple[Callable[[Data], object], str]] = {
     "block size": (lambda data: data["kv_cache"].update(block_size=8), "kv_cache"),
     "head dim": (lambda data: data["kv_cache"]["groups"][0].update(head_dim=4), "head_dim"),
@@ -84,6 +110,23 @@ CONTRADICTIONS: dict[str, tuple[Callable[[Data], object], str]] = {
     "aux layers": (lambda data: data["speculation"].update(aux_layers=[0, 2, 3]), "aux_layers"),
     "aux layers beyond": (lambda data: data["speculation"].update(aux_layers=[1, 2, 9]), "aux_layers"),
     "vocabulary": (lambda data: data["target"].update(vocab_size=128), "vocab_size"),
+    "vocabulary beyond the tables": (
+        said_of("target", "draft", vocab_size=4096),
+        "target.embed.embed_tokens.weight has another shape than target.vocab_size",
+    ),
+    "vocabulary beyond the head": (said_of("target", "draft", vocab_size=4096), "target.head.lm_head.weight"),
+    "smaller vocabulary": (said_of("target", "draft", vocab_size=32), "embed_tokens"),
+    "vocabulary without a config": (without_config, "target.embed.embed_tokens.weight"),
+    "draft's vocabulary": (said_of("draft", vocab_size=4096), "draft.vocab_size is not the target's"),
+    "draft's table": (
+        said_of("target", "draft", vocab_size=4096),
+        "draft.embed_tokens.weight has another shape than draft.vocab_size",
+    ),
+    "length beyond the angles": (
+        longer_than_the_angles,
+        "target.embed.rotary.weight has another shape than limits.max_model_len",
+    ),
+    "length beyond the draft's angles": (longer_than_the_angles, "draft.rotary.weight"),
     "hidden size": (lambda data: data["target"].update(hidden_size=16), "hidden_size"),
     "eos": (lambda data: data["target"].update(eos_token_ids=[3]), "eos_token_ids"),
     "plain decoding": (lambda data: data["exactness"].update(lossless="near_tie"), "lacks a graph"),

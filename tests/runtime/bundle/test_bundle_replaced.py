@@ -16,7 +16,7 @@ from aot.exchange import exchange
 from runtime.bundle.errors import IntegrityError
 from runtime.bundle.folder import Folder
 from runtime.bundle.manifest import Manifest
-from runtime.bundle.open import MOST_TRIES, Bundle, examine, open_bundle, read_manifest
+from runtime.bundle.open import MANIFEST, MOST_TRIES, Bundle, examine, open_bundle, read_manifest
 from tests.runtime.bundle.toy import copy_of, forge
 
 
@@ -92,13 +92,16 @@ def test_b8_an_opened_bundle_outlives_its_folder(toy: Path) -> None:
 
 
 def test_b8_a_reader_never_sees_a_writer(two: tuple[Path, Path], tmp_path: Path) -> None:
-    """A reader in a loop beside a writer that publishes a dozen bundles; both go as fast as they can."""
+    """A reader in a loop beside a writer; both go as fast as they can.
+
+    The writer publishes fewer bundles than a reader makes tries, so that no reading can meet one at each of its tries.
+    """
     old, new = two
     keep = copy_of(old, tmp_path / "keep-old"), copy_of(new, tmp_path / "keep-new")
     done = threading.Event()
 
     def write() -> None:
-        for turn in range(12):
+        for turn in range(MOST_TRIES - 1):
             staging = copy_of(keep[turn % 2], tmp_path / f".out.staging-{turn + 2}")
             publish(staging, old)
         done.set()
@@ -112,6 +115,30 @@ def test_b8_a_reader_never_sees_a_writer(two: tuple[Path, Path], tmp_path: Path)
         names.add(bundle.manifest.name)
     writer.join()
     assert names <= {"toy", "new"}
+
+
+@pytest.mark.parametrize("times", [1, MOST_TRIES - 1, MOST_TRIES])
+def test_b8_replaced_at_every_try(
+    two: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A bundle that is replaced under each of `times` readings opens at the next one, if there is one."""
+    old, new = two
+    keep = copy_of(new, tmp_path / "keep")
+    left = iter(range(times))
+    real = Folder.open
+
+    def watched(self: Folder, relative: str) -> int:
+        fd = real(self, relative)
+        if relative == MANIFEST and (turn := next(left, None)) is not None:
+            publish(copy_of(keep, tmp_path / f".out.staging-{turn + 2}"), old)
+        return fd
+
+    monkeypatch.setattr(Folder, "open", watched)
+    if times < MOST_TRIES:
+        assert is_whole(open_bundle(old, host=False))
+    else:
+        with pytest.raises(IntegrityError, match="replaced faster"):
+            open_bundle(old, host=False)
 
 
 def test_b8_a_bundle_that_never_stays_is_told(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

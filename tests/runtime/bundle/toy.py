@@ -34,6 +34,7 @@ from runtime.engine import Engine
 from runtime.fused import draft_proposer
 from runtime.graphs import GraphSet
 from runtime.pools import allocate_pools
+from runtime.proposer import NoProposer
 from runtime.request import Request
 from runtime.weights import Weights
 from tests.runtime.loop.rig import Shape, make_rig, prompt_of
@@ -150,8 +151,8 @@ class FileBackend:
         return allocate_pools(cache, num_blocks)
 
 
-def answer(folder: Path, shape: Shape = SMALL) -> list[list[int]]:
-    """What the bundle in `folder` answers to two prompts in one batch, speculating.
+def answer(folder: Path, shape: Shape = SMALL, *, plain: bool = False) -> list[list[int]]:
+    """What the bundle in `folder` answers to two prompts in one batch, speculating, or token by token.
 
     Raises:
         Eagle3Error: it is refused.
@@ -160,7 +161,7 @@ def answer(folder: Path, shape: Shape = SMALL) -> list[list[int]]:
     kinds = dict.fromkeys(graph.kind for graph in bundle.manifest.graphs)
     weights = Weights(bundle)
     graphs = GraphSet(bundle, list(kinds), backend=FileBackend(bundle, weights, shape))
-    engine = Engine(graphs, draft_proposer(graphs))
+    engine = Engine(graphs, NoProposer() if plain else draft_proposer(graphs))
     return [list(output.token_ids) for output in engine.generate(list(requests()))]
 
 
