@@ -11,6 +11,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import replace
 
 from runtime.bundle.manifest import Manifest
+from runtime.check import batched
 from runtime.engine import Engine
 from runtime.judge import Judge, Judged, Known
 from runtime.prefix import PrefixCaching
@@ -96,8 +97,3 @@ class Acceptance:
             for one in names
             if one in seen.misses
         }
-
-
-def batched(name: str) -> str:
-    """The id of a request in the runs of a batch: an engine may refuse an id that it has seen."""
-    return f"batch-{name}"

@@ -193,7 +193,11 @@ def _alone(engine: TokenEngine, requests: Sequence[Request], names: Sequence[str
 
 
 def _batch(engine: TokenEngine, requests: Sequence[Request]) -> list[RequestOutput]:
-    # Ids of their own: an engine may refuse an id that it has seen.
-    renamed = [replace(request, request_id=f"batch-{request.request_id}") for request in requests]
+    renamed = [replace(request, request_id=batched(request.request_id)) for request in requests]
     outputs = {output.request_id: output for output in generate(engine, renamed)}
     return [outputs[request.request_id] for request in renamed]
+
+
+def batched(name: str) -> str:
+    """The id of a request in the runs of a batch: an engine may refuse an id that it has seen."""
+    return f"batch-{name}"

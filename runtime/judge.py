@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from runtime.batch import Bucket
+from runtime.bundle.signs import NOTHING, Chosen
 from runtime.fingerprints import fingerprints, target_pools
 from runtime.graphs import GraphSet
 from runtime.proposer import Proposer
@@ -121,6 +122,7 @@ class Judge(Proposer):
         """
         self._inner, self._known, self._read_kv = inner, known, read_kv
         self._block_size = graphs.manifest.kv_cache.block_size
+        self._vocab_size = graphs.manifest.target.vocab_size
         self._pools = target_pools(graphs)
         self.seen = Judged()
 
@@ -150,7 +152,7 @@ class Judge(Proposer):
         for member, row, held in zip(members, rows, inputs["num_draft_tokens"].tolist(), strict=False):
             # Known tokens that a preempted request computes again are chosen by nobody
             if member.caught_up:
-                self._judge(member, [token for token in row if token >= 0], held)
+                self._judge(member, Chosen.of(row, self._vocab_size), held)
         return rows
 
     def after_prefill(self, sequence: Sequence, shifted: list[int], start: int, features: Tensor, final: bool) -> None:
@@ -161,11 +163,13 @@ class Judge(Proposer):
         self._judge_kv(members)
         self._inner.after_verify(members, accepted, features, bucket)
 
-    def _judge(self, member: Sequence, tokens: list[int], held: int) -> None:
-        """One pass of one request that chose `tokens` behind what it has, `held` drafts in it."""
+    def _judge(self, member: Sequence, chosen: Chosen, held: int) -> None:
+        """One pass of one request that chose `chosen` behind what it has, `held` drafts in it."""
         name, length = member.request.request_id, len(member.token_ids)
         passes = self.seen.passes.setdefault(name, [])
-        passes.append(Pass(length - 1, len(member.drafts), len(tokens) - 1))
+        step, accepted = len(passes) + 1, chosen.num_accepted
+        if chosen.tokens:
+            passes.append(Pass(length - 1, len(member.drafts), accepted))
         known = None if self._known is None else self._known.get(name)
         if self._known is not None and known is None:
             return
@@ -173,25 +177,27 @@ class Judge(Proposer):
             at = _first_difference(member.token_ids, known.token_ids)
             place = f" as token {at - member.num_prompt_tokens}"
             want, got = list(known.token_ids[at : at + 1]), member.token_ids[at : at + 1]
-            self._miss(name, len(passes) - 1, "changes the text", f"{want}{place}", f"{got}")
+            self._miss(name, step - 1, "changes the text", f"{want}{place}", f"{got}")
         ahead = [] if known is None else list(known.token_ids[length:])
         right = _first_difference(member.drafts, ahead)
         if held != len(member.drafts):
-            self._miss(name, len(passes), "holds another number of drafts", f"{len(member.drafts)}", f"{held}")
+            self._miss(name, step, "holds another number of drafts", f"{len(member.drafts)}", f"{held}")
         # Behind the end of plain decoding's text nobody knows what the target would say
         open_end = right == len(ahead) < len(member.drafts)
-        if not (right <= len(tokens) - 1 if open_end else right == len(tokens) - 1):
+        if not (right <= accepted if open_end else right == accepted):
             self._miss(
                 name,
-                len(passes),
+                step,
                 "accepts another number of drafts",
                 f"{right} of {len(member.drafts)}",
-                f"{len(tokens) - 1}",
-                expects_more=right > len(tokens) - 1,
+                f"{accepted}",
+                expects_more=right > accepted,
             )
+        # A sign where plain decoding has a token is another text
+        tokens = chosen.tokens + ([] if chosen.sign == NOTHING else [chosen.sign])
         if known is not None and tokens[: len(ahead)] != ahead[: len(tokens)]:
             place = f" from token {length - member.num_prompt_tokens}"
-            self._miss(name, len(passes), "changes the text", f"{ahead[: len(tokens)]}{place}", f"{tokens}")
+            self._miss(name, step, "changes the text", f"{ahead[: len(tokens)]}{place}", f"{tokens}")
 
     def _judge_kv(self, members: Seq[Sequence]) -> None:
         """Take the KV of those that have ended; their blocks are still theirs."""

@@ -11,7 +11,6 @@ error, behind the tokens that came before, as it would without speculation; the 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from runtime.backends.device import to_host
 from runtime.batch import Bucket, pad_rows
 from runtime.bundle.errors import IntegrityError, RequestError
 from runtime.bundle.schedule import KSchedule
-from runtime.bundle.signs import NOT_FINITE, NOTHING
+from runtime.bundle.signs import NOT_FINITE, NOTHING, Chosen
 from runtime.failures import failed, logits_not_finite
 from runtime.graph import LoadedGraph
 from runtime.graphs import GraphSet
@@ -141,13 +140,12 @@ class Passes:
 
         An error counts behind the tokens before it only: where one of those ends the request, its row was never due.
         """
-        tokens = list(itertools.takewhile(lambda token: 0 <= token < self.sampler.vocab_size, row))
-        sign = row[len(tokens)] if len(tokens) < len(row) else NOTHING
+        chosen = Chosen.of(row, self.sampler.vocab_size)
+        tokens, sign = chosen.tokens, chosen.sign
         run = member.commit(tokens, choice.logprobs if choice else None)
         if member.finish_reason is None and (error := self._error(member, tokens, sign, choice)) is not None:
             member.fail(error)
-        # Before a sign all of them were drafts; else the last is the corrected or the bonus token
-        return run, len(tokens) - (sign == NOTHING and bool(tokens))
+        return run, chosen.num_accepted
 
     def _error(self, member: Sequence, tokens: list[int], sign: int, choice: Choice | None) -> RequestError | None:
         """Why a request that took `tokens` cannot go on behind them; None where it can."""

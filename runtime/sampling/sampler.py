@@ -11,7 +11,7 @@ it is the same alone, in any batch, for any K and without drafts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,7 +64,7 @@ class Choice:
         token_ids: the accepted drafts, then the recovered or the bonus token; 1..1+len(drafts) ids. In place of the
             last, NOT_FINITE where its row is not all finite, as a graph's own choice has it.
         logprobs: one for each token, of the row that chose it; None where `SamplingParams.logprobs` is None.
-        error: why the request cannot go on; its only token is then NOT_FINITE too.
+        error: why the request cannot go on behind the tokens before NOT_FINITE, which is then the last too.
     """
 
     token_ids: list[int]
@@ -93,36 +93,44 @@ class Sampler:
         """
         values = logits.detach().numpy()[:, : self.vocab_size]
         metadata = SpecDecodeMetadata.from_drafts([r.first_row for r in rows], [r.drafts for r in rows])
-        return [self._contained(request, values, metadata.rows_of(index)) for index, request in enumerate(rows)]
-
-    def _contained(self, request: SampledRows, values: NDArray[np.float32], places: Sequence[int]) -> Choice:
-        try:
-            return self._choose(request, values, places)
-        except Exception as error:  # of this request's own parameters and rows
-            return Choice([NOT_FINITE], None, error)
+        return [self._choose(request, values, metadata.rows_of(index)) for index, request in enumerate(rows)]
 
     def _choose(self, request: SampledRows, values: NDArray[np.float32], places: Sequence[int]) -> Choice:
-        params, position = request.params, len(request.token_ids)
-        processors = self._processors(request) if params.processed else None
-        units = self._units(request)
         tokens: list[int] = []
         logprobs: list[TokenLogprobs] = []
-        for index, draft in enumerate((*request.drafts, None)):
-            raw = values[places[index]]
-            if not np.isfinite(raw).all():
-                tokens.append(NOT_FINITE)
-                break
-            token = self._token(params, raw, processors, draft, position + index, units[index])
-            tokens.append(token)
-            if params.logprobs is not None:
-                logprobs.append(token_logprobs(raw, token, params.logprobs))
-            if token != draft:
-                break
+        error: Exception | None = None
+        try:
+            for token, told in self._tokens(request, values, places):
+                tokens.append(token)
+                logprobs += [told] if told is not None else []
+        except Exception as failure:  # of this request's own parameters and rows
+            # Tokens before it stay, as without drafts; there are never more entries than rows
+            tokens[len(request.drafts) :] = [NOT_FINITE]
+            error = failure
+        return Choice(tokens, logprobs if request.params.logprobs is not None else None, error)
+
+    def _tokens(
+        self, request: SampledRows, values: NDArray[np.float32], places: Sequence[int]
+    ) -> Iterator[tuple[int, TokenLogprobs | None]]:
+        """Each token with its log probabilities, once nothing about it can fail any more."""
+        params, position = request.params, len(request.token_ids)
+        processors = self._processors(request) if params.processed else None
+        try:
+            units = self._units(request)
+            for index, draft in enumerate((*request.drafts, None)):
+                raw = values[places[index]]
+                if not np.isfinite(raw).all():
+                    yield NOT_FINITE, None
+                    return
+                token = self._token(params, raw, processors, draft, position + index, units[index])
+                yield token, None if params.logprobs is None else token_logprobs(raw, token, params.logprobs)
+                if token != draft:
+                    return
+                if processors is not None:
+                    processors.advance(token)
+        finally:
             if processors is not None:
-                processors.advance(token)
-        if processors is not None:
-            processors.close()
-        return Choice(tokens, logprobs if params.logprobs is not None else None)
+                processors.close()
 
     def _processors(self, request: SampledRows) -> RowProcessors:
         return RowProcessors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from runtime.bundle.signs import Chosen
 from runtime.fingerprints import fingerprints
 from runtime.request import Request
 from runtime.sequence import Sequence
@@ -53,3 +54,8 @@ def test_p1_a_signed_zero_is_a_zero() -> None:
     signed = {"kv.0.k": -torch.zeros(4, BLOCK, 2, 8)}
     pairs = zip(fingerprints(zeros, MEMBERS, BLOCK), fingerprints(signed, MEMBERS, BLOCK), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_p1_drafts_before_a_sign_were_all_accepted() -> None:
+    rows = ([4, 5, -2, -1], [4, 5, -1, -1], [-2, -1, -1, -1], [4, 5, 6, 7])
+    assert [Chosen.of(row, 64).num_accepted for row in rows] == [2, 1, 0, 3]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,9 +16,13 @@ from runtime.fused import draft_proposer
 from runtime.graph import LoadedGraph
 from runtime.proposer import NoProposer
 from runtime.request import Request, RequestOutput
+from runtime.sampling import sampler
+from runtime.sampling.counts import TokenCounts
 from runtime.sampling.params import SamplingParams
+from runtime.sampling.processors import RowProcessors
+from runtime.schedule import KSchedule
 from tests.runtime.loop.invariants import Stepper
-from tests.runtime.loop.rig import Rig, Shape, make_rig, prompt_of
+from tests.runtime.loop.rig import K, Rig, Shape, make_rig, oracle, prompt_of
 
 SHAPE = Shape(seed=25)
 REQUESTS = [Request(str(i), prompt_of(5 + 3 * i, i), max_tokens=9) for i in range(3)]
@@ -62,7 +67,6 @@ def test_n2_stop_strings_that_cannot_be_looked_for(after: int, proposer: Any, fu
     asked = [replace(request, sampling=SamplingParams(temperature=0, stop=("x",))) for request in REQUESTS]
     for request in asked:
         watched.add_request(request)
-    Stepper(watched)
     stepper = Stepper(watched)
     while watched.has_unfinished():
         stepper.step()
@@ -71,32 +75,113 @@ def test_n2_stop_strings_that_cannot_be_looked_for(after: int, proposer: Any, fu
     assert watched.blocks.num_free == watched.blocks.num_blocks - 1
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("at", [0, 2])
-def test_n2_a_sampler_that_fails_for_one_request(at: int, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log probabilities are part of choosing: here they cannot be told from the third token on."""
-    from runtime.sampling import sampler
+class Ways:
+    """Engines that make the same tokens in different ways, of requests whose texts are known."""
 
-    rig = make_rig(replace(SHAPE, greedy_only=False, draft_fused=fused))
-    told = sampler.token_logprobs
-    calls: list[int] = []
+    def __init__(self, texts: Mapping[str, Sequence[int]]) -> None:
+        self._texts = texts
 
-    def broken(row: Any, token: int, count: int) -> Any:
-        if count == 1:
-            calls.append(token)
-            if len(calls) > at:
-                raise ZeroDivisionError("a defect of log probabilities")
-        return told(row, token, count)
+    def plain(self) -> Engine:
+        return self._engine(NoProposer())
 
-    monkeypatch.setattr(sampler, "token_logprobs", broken)
-    counts = {"0": 2, "1": 1, "2": 3}
-    asked = [
-        replace(request, sampling=SamplingParams(temperature=0, logprobs=counts[request.request_id]))
-        for request in REQUESTS
-    ]
-    outputs = rig.engine(NoProposer()).generate(asked)
-    check(rig, outputs, "1", at)
-    assert [len(output.logprobs) for output in outputs] == [9, at, 9]
+    def right_drafts(self) -> Engine:
+        return self._engine(oracle(self._texts, (K,)))
+
+    def some_right_drafts(self) -> Engine:
+        return self._engine(oracle(self._texts, (2, 0, K, 1)))
+
+    def standard_rejection(self) -> Engine:
+        return self._engine(oracle(self._texts, (K,)), rejection="standard")
+
+    def schedule(self) -> Engine:
+        return self._engine(oracle(self._texts, (K,)), schedule=KSchedule.of([[1, 1, 3], [2, 2, 1], [3, 4, 2]]))
+
+    def replay(self) -> Engine:
+        return self._engine(oracle(self._texts, (0, K, K)))
+
+    def draft(self) -> Engine:
+        return self._engine(draft_proposer)
+
+    def fused_draft(self) -> Engine:
+        return self._engine(draft_proposer, fused=True)
+
+    def _engine(self, proposer: Any, *, fused: bool = False, **options: Any) -> Engine:
+        graphs = make_rig(replace(SHAPE, greedy_only=False, draft_fused=fused)).graphs()
+        return Engine(graphs, proposer(graphs) if callable(proposer) else proposer, **options)
+
+
+WAYS = [name for name in vars(Ways) if not name.startswith("_")]
+
+
+def fails_from(call: int, function: Any, of: Callable[..., bool] = lambda *_: True) -> Any:
+    """`function`, which raises from its `call`th call on, of those that `of` counts."""
+    calls = itertools.count()
+
+    def failing(*arguments: Any) -> Any:
+        if of(*arguments) and next(calls) >= call:
+            raise ZeroDivisionError("a defect")
+        return function(*arguments)
+
+    return failing
+
+
+def break_sampler(patch: pytest.MonkeyPatch, what: str, at: int, text: Sequence[int]) -> None:
+    """The choice of the token `at` fails, of request 1 alone: no other has processors, or one log probability."""
+    if what == "logprobs":
+        failing = fails_from(at, sampler.token_logprobs, lambda row, token, count: count == 1)
+        patch.setattr(sampler, "token_logprobs", failing)
+    elif what == "processors":
+        patch.setattr(RowProcessors, "apply", fails_from(at, RowProcessors.apply))
+    else:
+        # Its history is taken draft by draft within a pass, and without drafts at the beginning of the next
+        failing = fails_from(0, TokenCounts.add, lambda counts, token: token == text[at - 1])
+        patch.setattr(TokenCounts, "add", failing)
+
+
+def preempted(engine: Engine, requests: Sequence[Request]) -> list[RequestOutput]:
+    """Run `requests`, of which request 1 loses its blocks once it has two tokens."""
+    for request in requests:
+        engine.add_request(request)
+    while engine.has_unfinished():
+        engine.step()
+        for sequence in list(engine.running):
+            if (
+                sequence.request.request_id == "1"
+                and len(sequence.output_token_ids) == 2
+                and not engine.num_preemptions
+            ):
+                engine.scheduler._preempt(sequence)
+    return sorted(engine.take_finished(), key=lambda output: output.request_id)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0], ids=["greedy", "random"])
+@pytest.mark.parametrize(
+    ("what", "at"), [("logprobs", 0), ("logprobs", 3), ("logprobs", 4), ("processors", 3), ("history", 3)]
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_n2_a_sampler_that_fails_for_one_request(
+    way: str, what: str, at: int, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps the tokens before the failure, with their log probabilities, however they were made."""
+    if temperature and way == "standard_rejection":
+        pytest.skip("its random text is another one with drafts")
+    plain = SamplingParams(temperature=temperature, seed=7, logprobs=2)
+    penalised = replace(plain, logprobs=1, presence_penalty=0.5)
+    asked = [replace(one, sampling=penalised if one.request_id == "1" else plain) for one in REQUESTS]
+    whole = Ways({}).plain().generate(asked)
+    texts = {one.request_id: [*one.prompt_token_ids, *one.token_ids] for one in whole}
+    text = whole[1].token_ids
+    assert text.index(text[at - 1]) == at - 1 or not at
+    engine = getattr(Ways(texts), way)()
+    break_sampler(monkeypatch, what, at, text)
+    outputs = preempted(engine, asked) if way == "replay" else engine.generate(asked)
+    for right, output in zip(whole, outputs, strict=True):
+        kept, reason = (at, "error") if output.request_id == "1" else (9, "length")
+        assert (output.token_ids, output.finish_reason) == (right.token_ids[:kept], reason)
+        assert output.logprobs == right.logprobs[:kept]
+    assert outputs[1].error is not None
+    assert outputs[1].error.code == "defect"
+    assert engine.num_preemptions == (way == "replay" and at > 2)
 
 
 class Changed:
