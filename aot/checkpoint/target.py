@@ -244,7 +244,7 @@ def read_target_headers(source: ModelSource, config: TargetConfig) -> Headers:
         shapes = {hugging_face_name(name): shape for name, shape in stored.items()}
         headers = Headers(dict.fromkeys(shapes, source.path), shapes, frozenset())
     else:
-        headers = read_headers(source.path)
+        headers = read_headers(source.path, unread=_unread(config))
     check_shapes(_read(headers.shapes, config), target_shapes(config), what="target")
     return headers
 
@@ -262,7 +262,7 @@ def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.
 
         found = read_gguf_weights(source.path, config)
     else:
-        found = read_tensors(source.path)
+        found = read_tensors(source.path, unread=_unread(config))
     expected = target_shapes(config)
     kept = _read(found, config)
     check_shapes({name: tuple(tensor.shape) for name, tensor in kept.items()}, expected, what="target")
@@ -274,5 +274,10 @@ def _read(found: Mapping[str, Found], config: TargetConfig) -> dict[str, Found]:
     return {
         name: tensor
         for name, tensor in found.items()
-        if not name.endswith("rotary_emb.inv_freq") and not (name == "lm_head.weight" and config.tie_word_embeddings)
+        if not name.endswith("rotary_emb.inv_freq") and name not in _unread(config)
     }
+
+
+def _unread(config: TargetConfig) -> frozenset[str]:
+    """The head's tensor where the embedding table stands for it."""
+    return frozenset({"lm_head.weight"} if config.tie_word_embeddings else ())
