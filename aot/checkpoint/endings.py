@@ -64,9 +64,14 @@ def endings(*configs: Fields, token: int | None, vocab_size: int) -> tuple[tuple
 
 def eos_of_gguf(header: GgufHeader) -> list[Any]:
     """The ids of a GGUF file that end an answer, as they stand there."""
-    keys = (f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
-    found = (header.metadata.get(key) for key in keys)
-    return list(dict.fromkeys(one for one in found if one is not None and one != _NO_TOKEN))
+    found = (special_of_gguf(header, kind) for kind in ("eos", "eot", "eom"))
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def special_of_gguf(header: GgufHeader, kind: str) -> Any:
+    """The id of the special token `kind`, such as "bos", as it stands in a GGUF file; None where it has none."""
+    found = header.metadata.get(f"tokenizer.ggml.{kind}_token_id")
+    return None if found == _NO_TOKEN else found
 
 
 def eos_of_tokenizer(folder: Path) -> int | None:

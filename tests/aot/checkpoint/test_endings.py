@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from aot.checkpoint.endings import eos_of_gguf, eos_of_tokenizer
+from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import GgufHeader
 from aot.checkpoint.source import ModelSource
-from aot.checkpoint.target import read_target_config
+from aot.checkpoint.target import read_target_config, target_config_from_json
 from runtime.bundle.errors import ConfigError
 
 Json = dict[str, Any]
@@ -70,6 +71,15 @@ def test_C4_a_gguf_file_ends_at_eos_eot_and_eom() -> None:
     header.metadata["tokenizer.ggml.eot_token_id"] = 2
     header.metadata["tokenizer.ggml.eom_token_id"] = 2**32 - 1
     assert eos_of_gguf(header) == [2]
+
+
+def test_C4_the_id_that_llama_cpp_writes_for_none_is_none_for_bos_too() -> None:
+    sizes = {"attention.head_count": 4, "embedding_length": 32, "feed_forward_length": 48, "block_count": 2}
+    facts = {f"llama.{key}": value for key, value in (sizes | {"context_length": 64}).items()}
+    facts |= {"general.architecture": "llama", "llama.attention.layer_norm_rms_epsilon": 1e-5}
+    for stored, bos in ((2**32 - 1, None), (1, 1)):
+        header = GgufHeader(facts | {"tokenizer.ggml.bos_token_id": stored}, {"token_embd.weight": (64, 32)})
+        assert target_config_from_json(config_from_gguf(header, "m.gguf")).bos_token_id == bos
 
 
 @pytest.mark.parametrize(
