@@ -72,6 +72,7 @@ def _models_of_sources(config: BuildConfig, options: DraftOptions) -> Models:
     draft = read_draft_config(sources[1], target, options=options)
     _check_heads(config, target, draft)
     notes = (
+        *target.notes,
         *headers.notes,
         "" if target.eos_token_ids else NOTHING_ENDS,
         cast_note(headers.floats, config.dtype, what="target"),
@@ -93,7 +94,7 @@ def _models_with_configs(config: BuildConfig, options: DraftOptions, weights: bo
     _check_length(config, target.max_length)
     draft = draft_config_from_json(config.draft_config_path, target, options=options)
     _check_heads(config, target, draft)
-    alone = Models(None, None, target, draft, without_weights=True)
+    alone = Models(None, None, target, draft, without_weights=True, notes=target.notes)
     if not weights or config.model is None or config.speculative_config.model is None:
         return alone
     try:
@@ -103,7 +104,7 @@ def _models_with_configs(config: BuildConfig, options: DraftOptions, weights: bo
             raise
         why = " ".join(problem.sentence() for problem in getattr(error, "problems", [error]))
         note = f"graphs alone, from model_config and draft_config: {why.rstrip('.')}; {ADD_WEIGHTS}"
-        return replace(alone, notes=(note,))
+        return replace(alone, notes=(*alone.notes, note))
     for key, given, read in (
         ("model_config", _shapes(target.to_json()), _shapes(found.target.to_json())),
         ("draft_config", _shapes(draft.to_json()), _shapes(found.draft.to_json())),
@@ -140,7 +141,7 @@ def _random_models(config: BuildConfig, options: DraftOptions) -> Models:
     _check_length(config, target.max_length)
     draft = draft_config_from_json(config.draft_config_path, target, options=options)
     _check_heads(config, target, draft)
-    return Models(None, None, target, draft)
+    return Models(None, None, target, draft, notes=target.notes)
 
 
 def draft_options(config: BuildConfig) -> DraftOptions:

@@ -11,8 +11,9 @@ The form matters where trainers give one key two meanings, or leave out a key wi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from aot.checkpoint.fields import Fields, brief
 from runtime.bundle.errors import ConfigError
@@ -86,29 +87,41 @@ def draft_fields(config: Fields) -> DraftFields:
             what = "parallel drafting (P-EAGLE)" if kind == "peagle" else "another method than EAGLE3"
             raise unsupported(f"{what} (speculators_model_type: {kind!r})", config.where)
         layer = config.mapping("transformer_layer_config")
-        _refuse_doubled(config, layer)
-        # A key at the top is about the draft as a whole and goes before the layer's; null says nothing
-        said = {key: value for key, value in config.raw.items() if value is not None}
-        # The reader's keys are those of the one layer; the wrapper's own architectures and family say nothing of it
-        family = {"model_type": layer.raw.get("model_type", "llama")}
-        top = Fields({**layer.raw, **said, **family}, config.where)
+        top = Fields(_Both(config, layer), config.where)
     _refuse_other_models(top)
     return DraftFields(form, top, eagle)
 
 
-def _refuse_doubled(config: Fields, layer: Fields) -> None:
-    """Refuse a key that the wrapper and its layer's config both have, with different values.
+class _Both(Mapping[str, Any]):
+    """The keys of a speculators file's wrapper and of its layer's config, as one object.
 
-    Raises:
-        ConfigError: naming the key and both values.
+    A key that both have with different values is refused when it is read, not before: transformers writes many that
+    say nothing of a draft, and wrapper and layer differ in them.
     """
-    for key in sorted(config.raw.keys() & layer.raw.keys() - _EACH_ITS_OWN):
-        if config.has(key) and layer.has(key) and config.raw[key] != layer.raw[key]:
+
+    def __init__(self, wrapper: Fields, layer: Fields) -> None:
+        # A key at the top is about the draft as a whole and goes before the layer's; null says nothing
+        said = {key: value for key, value in wrapper.raw.items() if value is not None}
+        # The reader's keys are those of the one layer; the wrapper's own architectures and family say nothing of it
+        self._one = {**layer.raw, **said, "model_type": layer.raw.get("model_type", "llama")}
+        self._wrapper, self._layer = wrapper, layer
+
+    def __getitem__(self, key: str) -> Any:
+        wrapper, layer = self._wrapper, self._layer
+        doubled = key not in _EACH_ITS_OWN and wrapper.has(key) and layer.has(key)
+        if doubled and wrapper.raw[key] != layer.raw[key]:
             raise ConfigError(
-                f"{key} stands in {config.where} twice, with different values",
-                found=f"{brief(config.raw[key])} and, under transformer_layer_config, {brief(layer.raw[key])}",
+                f"{key} stands in {wrapper.where} twice, with different values",
+                found=f"{brief(wrapper.raw[key])} and, under transformer_layer_config, {brief(layer.raw[key])}",
                 repair="remove the wrong one",
             )
+        return self._one[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._one)
+
+    def __len__(self) -> int:
+        return len(self._one)
 
 
 def unsupported(what: str, where: str) -> ConfigError:

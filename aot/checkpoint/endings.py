@@ -6,7 +6,8 @@
 
 Publishers mend one file and forget another, and chat models end a turn by another token than a text. So the union
 counts, as in vLLM, and as in llama.cpp for GGUF: an id too many is a token that no answer should hold anyway, an id too
-few lets answers run on past their end.
+few lets answers run on past their end. An id outside the vocabulary ends nothing and is left out with a note, unless
+nothing else ends an answer: then the file is wrong, and answers would run on without a word.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from aot.checkpoint.fields import Fields, read_json
 from aot.checkpoint.gguf_header import GgufHeader
+from runtime.bundle.errors import ConfigError
 
 NOTHING_ENDS = (
     "nothing ends an answer: neither config.json nor generation_config.json names an eos_token_id, and no tokenizer "
@@ -25,21 +27,51 @@ NOTHING_ENDS = (
 _NO_TOKEN = 2**32 - 1
 
 
-def eos_of_configs(*configs: Fields) -> tuple[int, ...]:
-    """The union of eos_token_id of `configs`, in their order."""
-    ids: dict[int, None] = {}
+def endings(*configs: Fields, token: int | None, vocab_size: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The ids from 0 to below `vocab_size` that `configs` name, in their order, then `token`; and notes about others.
+
+    Args:
+        token: the tokenizer's end of text, passed over where it lies outside: a tokenizer may have tokens that the
+            model cannot give.
+
+    Raises:
+        ConfigError: an eos_token_id is no id or list of ids, or ids are named and all of them lie outside.
+    """
+    named: dict[int, str] = {}
     for config in configs:
         value = config.raw.get("eos_token_id")
         listed = {"eos_token_id": [one for one in value if one is not None] if isinstance(value, list) else value}
-        ids |= dict.fromkeys(Fields(listed, config.where).integers("eos_token_id", ()))
-    return tuple(ids)
+        for one in Fields(listed, config.where).integers("eos_token_id", ()):
+            named.setdefault(one, config.where)
+    inside = [one for one in named if 0 <= one < vocab_size]
+    if token is not None and token not in inside and 0 <= token < vocab_size:
+        inside.append(token)
+    outside = {one: where for one, where in named.items() if one not in inside}
+    if outside and not inside:
+        one, where = next(iter(outside.items()))
+        raise ConfigError(
+            f"eos_token_id of {where} lies outside the vocabulary",
+            expected=f"ids below {vocab_size}",
+            found=str(one),
+            repair="correct eos_token_id",
+        )
+    notes = (
+        f"eos_token_id of {where} names {one}, outside the vocabulary of {vocab_size}; it is left out"
+        for one, where in outside.items()
+    )
+    return tuple(inside), tuple(notes)
 
 
 def eos_of_gguf(header: GgufHeader) -> list[Any]:
     """The ids of a GGUF file that end an answer, as they stand there."""
-    keys = (f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
-    found = (header.metadata.get(key) for key in keys)
-    return list(dict.fromkeys(one for one in found if one is not None and one != _NO_TOKEN))
+    found = (special_of_gguf(header, kind) for kind in ("eos", "eot", "eom"))
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def special_of_gguf(header: GgufHeader, kind: str) -> Any:
+    """The id of the special token `kind`, such as "bos", as it stands in a GGUF file; None where it has none."""
+    found = header.metadata.get(f"tokenizer.ggml.{kind}_token_id")
+    return None if found == _NO_TOKEN else found
 
 
 def eos_of_tokenizer(folder: Path) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aot.checkpoint.endings import eos_of_gguf
+from aot.checkpoint.endings import eos_of_gguf, special_of_gguf
 from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields
 from aot.checkpoint.gguf_header import GgufHeader
@@ -71,5 +71,5 @@ def config_from_gguf(header: GgufHeader, where: str) -> dict[str, Any]:
         "max_position_embeddings": facts.integer(f"{family}.context_length"),
         "tie_word_embeddings": "output.weight" not in header.shapes,
         "eos_token_id": eos_of_gguf(header),
-        "bos_token_id": header.metadata.get("tokenizer.ggml.bos_token_id"),
+        "bos_token_id": special_of_gguf(header, "bos"),
     }

@@ -2,7 +2,8 @@
 
 A folder holds one file, or shards with an index whose `weight_map` says which shard has which tensor. The index is
 followed: of a tensor that two shards have, the one that it names counts, and an index that leaves a tensor out, or
-names a shard that lacks it, belongs to other shards. Nothing here imports torch, but for a .bin file.
+names a shard that lacks it, belongs to other shards. Only of a tensor that nobody reads it may say that it is there
+where it is not: exporters drop such a tensor and keep its entry. Nothing here imports torch, but for a .bin file.
 """
 
 from __future__ import annotations
@@ -54,8 +55,11 @@ class Headers:
 _Entries = dict[str, tuple[tuple[int, ...], str]]
 
 
-def read_headers(folder: Path) -> Headers:
+def read_headers(folder: Path, *, unread: frozenset[str] = frozenset()) -> Headers:
     """The tensors of the checkpoint in `folder`; safetensors are taken where both forms lie side by side.
+
+    Args:
+        unread: tensors that nobody reads, beside the rotary buffers; an index may name them though no shard has them.
 
     Raises:
         ConfigError: there are no weights; a file is damaged; an index names a shard that is missing, lies outside the
@@ -70,7 +74,7 @@ def read_headers(folder: Path) -> Headers:
                 notes = [f"{folder.name} has {single} beside {index}, whose shards are not read"]
             return _headers(dict.fromkeys(entries, folder / single), {folder / single: entries}, notes)
         if has_index:
-            return _followed(folder, index)
+            return _followed(folder, index, unread)
     raise ConfigError(
         f"{folder.name} holds no weights",
         expected="model.safetensors, model.safetensors.index.json or pytorch_model.bin",
@@ -84,11 +88,16 @@ def _headers(files: Mapping[str, Path], found: Mapping[Path, _Entries], notes: l
     return Headers(files, {name: shape for name, (shape, _) in taken.items()}, floats, tuple(notes))
 
 
-def _followed(folder: Path, index: str) -> Headers:
+def _followed(folder: Path, index: str, unread: frozenset[str]) -> Headers:
     """The tensors as `index` places them."""
     weight_map = _weight_map(folder / index)
     found = {path: _entries(path) for path in (_shard(folder, name, index) for name in sorted({*weight_map.values()}))}
-    files = {tensor: folder / name for tensor, name in weight_map.items()}
+    held_by_any = {tensor for held in found.values() for tensor in held}
+    files = {
+        tensor: folder / name
+        for tensor, name in weight_map.items()
+        if tensor in held_by_any or not (tensor in unread or tensor.endswith(_UNREAD))
+    }
     for tensor, path in files.items():
         if tensor not in found[path]:
             elsewhere = [other.name for other, held in found.items() if tensor in held]

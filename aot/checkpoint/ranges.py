@@ -14,7 +14,8 @@ _HIDDEN, _HEADS, _LENGTH, _LAYERS, _VOCABULARY = (1, 2**20), (1, 2**12), (1, _MO
 INTEGERS: dict[str, tuple[int, int]] = {
     "bos_token_id": (0, _MOST),
     "draft_vocab_size": _VOCABULARY,
-    "eos_token_id": (0, _MOST),
+    # -1 stands for none
+    "eos_token_id": (-1, _MOST),
     "head_dim": _HEADS,
     "hidden_size": _HIDDEN,
     "intermediate_size": (1, 2**22),

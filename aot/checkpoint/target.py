@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aot.checkpoint.endings import eos_of_configs, eos_of_tokenizer
+from aot.checkpoint.endings import endings, eos_of_tokenizer
 from aot.checkpoint.families.family import Family, refuse_unless
 from aot.checkpoint.families.registry import family_named
 from aot.checkpoint.fields import Fields, brief, read_json
@@ -37,12 +37,13 @@ Found = TypeVar("Found")
 class TargetConfig:
     """The facts of a target model that decide its graphs; `rope_scaling` is None or as in rope.py.
 
-    The last four are `LayerFeatures` of aot/checkpoint/families/family.py.
+    `qkv_bias` to `windows` are `LayerFeatures` of aot/checkpoint/families/family.py.
 
     Attributes:
         family: a key of the registry of families.
         eos_token_ids: generation ends at any of these, which are all that the model's files name (endings.py).
         tie_word_embeddings: the output head is the embedding table, and `lm_head.weight` does not exist.
+        notes: what a user should be told of how the files were read; no fact of the model, so `to_json` lacks it.
     """
 
     family: str
@@ -64,6 +65,7 @@ class TargetConfig:
     o_bias: bool = False
     qk_norm: bool = False
     windows: tuple[int, ...] = ()
+    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
     @property
     def max_length(self) -> int:
@@ -76,11 +78,9 @@ class TargetConfig:
 
     def to_json(self) -> dict[str, Any]:
         """`from_json(to_json())` equals self."""
-        return {
-            **dataclasses.asdict(self),
-            "eos_token_ids": list(self.eos_token_ids),
-            "windows": list(self.windows),
-        }
+        raw = dataclasses.asdict(self)
+        del raw["notes"]
+        return raw | {"eos_token_ids": list(self.eos_token_ids), "windows": list(self.windows)}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> TargetConfig:
@@ -99,18 +99,14 @@ def read_target_config(source: ModelSource) -> TargetConfig:
         name = source.name
         return _from_config(Fields(config_from_gguf(read_gguf_header(source.path), name), name), Fields({}, name))
     generation = source.path / "generation_config.json"
-    target = _from_config(
+    return _from_config(
         Fields(read_json(source.path / "config.json"), f"{source.name}/config.json"),
         Fields(
             read_json(generation) if generation.is_file() else {},
             f"{source.name}/generation_config.json",
         ),
+        token=eos_of_tokenizer(source.path),
     )
-    token = eos_of_tokenizer(source.path)
-    # A tokenizer may have tokens that the model cannot give
-    if token is None or token in target.eos_token_ids or not 0 <= token < target.vocab_size:
-        return target
-    return dataclasses.replace(target, eos_token_ids=(*target.eos_token_ids, token))
 
 
 def target_config_from_json(path_or_dict: Path | str | dict[str, Any]) -> TargetConfig:
@@ -122,7 +118,7 @@ def target_config_from_json(path_or_dict: Path | str | dict[str, Any]) -> Target
     return _from_config(Fields(raw, path.name), Fields({}, path.name))
 
 
-def _from_config(config: Fields, generation: Fields) -> TargetConfig:
+def _from_config(config: Fields, generation: Fields, *, token: int | None = None) -> TargetConfig:
     """The config of a model of any family; keys that it may leave out mean what transformers' class takes."""
     name = config.text("model_type", "")
     family = family_named(name, config.where)
@@ -132,6 +128,8 @@ def _from_config(config: Fields, generation: Fields) -> TargetConfig:
     max_positions = config.integer("max_position_embeddings", family.max_position_embeddings)
     theta, scaling, _ = read_rope(config, max_positions=max_positions)
     features = family.features(config, num_layers)
+    vocab_size = config.integer("vocab_size")
+    eos_token_ids, notes = endings(config, generation, token=token, vocab_size=vocab_size)
     target = TargetConfig(
         family=name,
         hidden_size=hidden_size,
@@ -140,14 +138,15 @@ def _from_config(config: Fields, generation: Fields) -> TargetConfig:
         num_heads=num_heads,
         num_kv_heads=_num_kv_heads(config, family, num_heads),
         head_dim=config.integer("head_dim", family.head_dim or max(1, hidden_size // num_heads)),
-        vocab_size=config.integer("vocab_size"),
+        vocab_size=vocab_size,
         rms_norm_eps=config.number("rms_norm_eps", 1e-6),
         rope_theta=theta,
         rope_scaling=scaling,
         max_position_embeddings=max_positions,
         tie_word_embeddings=config.flag("tie_word_embeddings", False),
-        eos_token_ids=eos_of_configs(config, generation),
+        eos_token_ids=eos_token_ids,
         bos_token_id=config.integer("bos_token_id") if config.has("bos_token_id") else None,
+        notes=notes,
         **dataclasses.asdict(features),
     )
     return _checked(target, config.where)
@@ -184,14 +183,6 @@ def _checked(target: TargetConfig, where: str) -> TargetConfig:
             f"head_dim of {where} is odd, and rotary embedding needs pairs",
             found=str(target.head_dim),
             repair="correct the config",
-        )
-    outside = [token for token in target.eos_token_ids if token >= target.vocab_size]
-    if outside:
-        raise ConfigError(
-            f"eos_token_id of {where} lies outside the vocabulary",
-            expected=f"ids below {target.vocab_size}",
-            found=str(outside[0]),
-            repair="correct eos_token_id",
         )
     return target
 
@@ -244,7 +235,7 @@ def read_target_headers(source: ModelSource, config: TargetConfig) -> Headers:
         shapes = {hugging_face_name(name): shape for name, shape in stored.items()}
         headers = Headers(dict.fromkeys(shapes, source.path), shapes, frozenset())
     else:
-        headers = read_headers(source.path)
+        headers = read_headers(source.path, unread=_unread(config))
     check_shapes(_read(headers.shapes, config), target_shapes(config), what="target")
     return headers
 
@@ -262,7 +253,7 @@ def load_target_weights(source: ModelSource, config: TargetConfig, dtype: torch.
 
         found = read_gguf_weights(source.path, config)
     else:
-        found = read_tensors(source.path)
+        found = read_tensors(source.path, unread=_unread(config))
     expected = target_shapes(config)
     kept = _read(found, config)
     check_shapes({name: tuple(tensor.shape) for name, tensor in kept.items()}, expected, what="target")
@@ -274,5 +265,10 @@ def _read(found: Mapping[str, Found], config: TargetConfig) -> dict[str, Found]:
     return {
         name: tensor
         for name, tensor in found.items()
-        if not name.endswith("rotary_emb.inv_freq") and not (name == "lm_head.weight" and config.tie_word_embeddings)
+        if not name.endswith("rotary_emb.inv_freq") and name not in _unread(config)
     }
+
+
+def _unread(config: TargetConfig) -> frozenset[str]:
+    """The head's tensor where the embedding table stands for it."""
+    return frozenset({"lm_head.weight"} if config.tie_word_embeddings else ())

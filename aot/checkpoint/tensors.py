@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 _PRECISION = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "bfloat16": (8, 8)}
 
 
-def read_tensors(folder: Path, *, only: frozenset[str] | None = None) -> dict[str, torch.Tensor]:
+def read_tensors(
+    folder: Path, *, only: frozenset[str] | None = None, unread: frozenset[str] = frozenset()
+) -> dict[str, torch.Tensor]:
     """Every tensor by name, or those of `only`, on the CPU, in its stored dtype, from the file that the index names.
+
+    Args:
+        unread: as in `read_headers`.
 
     Raises:
         ConfigError: as `read_headers`, or a file's data cannot be read.
     """
-    files = read_headers(folder).files
+    files = read_headers(folder, unread=unread).files
     wanted = {name: path for name, path in files.items() if only is None or name in only}
     tensors: dict[str, torch.Tensor] = {}
     for path in sorted(set(wanted.values())):

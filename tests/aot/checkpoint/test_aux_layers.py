@@ -97,6 +97,34 @@ def test_C2_what_a_speculators_file_says_twice_must_be_the_same(target: TargetCo
 
 
 @pytest.mark.parametrize(
+    ("key", "inside", "outside"),
+    [
+        ("rms_norm_eps", 1e-6, 1e-5),
+        ("rope_theta", 1e4, 5e5),
+        ("sliding_window", 16, 32),
+        ("layer_types", ["full_attention"], ["sliding_attention"]),
+        ("attention_bias", False, True),
+        ("mlp_bias", False, True),
+        ("hidden_act", "silu", "gelu"),
+        ("norm_before_residual", False, True),
+    ],
+)
+def test_C2_any_key_that_is_read_and_said_twice_must_be_the_same(
+    key: str, inside: object, outside: object, target: TargetConfig
+) -> None:
+    sentence = refusal(wrapped({key: inside}, **{key: outside}), target).sentence()
+    assert key in sentence
+    assert "transformer_layer_config" in sentence
+
+
+def test_C2_a_key_that_nobody_reads_may_differ_inside(target: TargetConfig) -> None:
+    """transformers writes them into both configs, each by its own class."""
+    inside = {"_name_or_path": "layer", "_attn_implementation_autoset": True, "bos_token_id": 1, "eos_token_id": 2}
+    outside = {"_name_or_path": "", "_attn_implementation_autoset": False, "bos_token_id": 0, "eos_token_id": 3}
+    assert draft_config_from_json(wrapped(inside, **outside), target) == draft_config_from_json(wrapped(), target)
+
+
+@pytest.mark.parametrize(
     ("ids", "positions", "semantic"),
     [([1, 3, 4], (2, 4, 5), "output_of"), ([2, 4, 5], (2, 4, 5), "input_of"), ([4, 6, 8], (4, 6, 8), "input_of")],
 )

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from aot.checkpoint.endings import eos_of_gguf, eos_of_tokenizer
+from aot.checkpoint.gguf_config import config_from_gguf
 from aot.checkpoint.gguf_header import GgufHeader
 from aot.checkpoint.source import ModelSource
-from aot.checkpoint.target import read_target_config
+from aot.checkpoint.target import read_target_config, target_config_from_json
 from runtime.bundle.errors import ConfigError
 
 Json = dict[str, Any]
@@ -72,6 +73,45 @@ def test_C4_a_gguf_file_ends_at_eos_eot_and_eom() -> None:
     assert eos_of_gguf(header) == [2]
 
 
-def test_an_end_of_text_outside_the_vocabulary_is_refused(target_json: Json, tmp_path: Path) -> None:
+def test_C4_the_id_that_llama_cpp_writes_for_none_is_none_for_bos_too() -> None:
+    sizes = {"attention.head_count": 4, "embedding_length": 32, "feed_forward_length": 48, "block_count": 2}
+    facts = {f"llama.{key}": value for key, value in (sizes | {"context_length": 64}).items()}
+    facts |= {"general.architecture": "llama", "llama.attention.layer_norm_rms_epsilon": 1e-5}
+    for stored, bos in ((2**32 - 1, None), (1, 1)):
+        header = GgufHeader(facts | {"tokenizer.ggml.bos_token_id": stored}, {"token_embd.weight": (64, 32)})
+        assert target_config_from_json(config_from_gguf(header, "m.gguf")).bos_token_id == bos
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "ids", "told"),
+    [
+        (-1, 2, (2,), "config.json names -1"),
+        (64, [2, 3], (2, 3), "config.json names 64"),
+        (2, [3, 64], (2, 3), "generation_config.json names 64"),
+        ([64, 64], [2, 64], (2,), "config.json names 64"),
+    ],
+)
+def test_C5_an_id_outside_the_vocabulary_is_left_out_and_it_is_said(
+    config: object, generation: object, ids: tuple[int, ...], told: str, target_json: Json, tmp_path: Path
+) -> None:
+    files = {"config": target_json | {"eos_token_id": config}, "generation_config": {"eos_token_id": generation}}
+    target = read_target_config(write(tmp_path, **files))
+    assert target.eos_token_ids == ids
+    (note,) = target.notes
+    assert told in note
+    assert "notes" not in target.to_json()
+
+
+def test_C5_the_tokenizer_s_end_stands_where_the_configs_name_none_inside(target_json: Json, tmp_path: Path) -> None:
+    files = {"tokenizer_config": {"eos_token": "<end>"}, "tokenizer": ADDED}
+    target = read_target_config(write(tmp_path, config=target_json | {"eos_token_id": -1}, **files))
+    assert (target.eos_token_ids, len(target.notes)) == ((5,), 1)
+
+
+@pytest.mark.parametrize(("config", "generation"), [(64, None), (-1, None), (None, [64, -1]), (-1, 64)])
+def test_ends_of_text_that_all_lie_outside_the_vocabulary_are_refused(
+    config: object, generation: object, target_json: Json, tmp_path: Path
+) -> None:
+    files = {"config": target_json | {"eos_token_id": config}, "generation_config": {"eos_token_id": generation}}
     with pytest.raises(ConfigError, match="lies outside the vocabulary"):
-        read_target_config(write(tmp_path, config=target_json, generation_config={"eos_token_id": 64}))
+        read_target_config(write(tmp_path, **files))

@@ -16,7 +16,7 @@ from aot.checkpoint.target import TargetConfig, target_config_from_json
 from runtime.bundle.errors import ConfigError
 
 Json = dict[str, Any]
-HOSTILE = [-1, 2**64, 10**59, 10**4000, 1e59, 1e308, float("inf"), float("nan"), True, "4", [], {}]
+HOSTILE = [-2, 2**64, 10**59, 10**4000, 1e59, 1e308, float("inf"), float("nan"), True, "4", [], {}]
 
 
 @pytest.mark.parametrize("key", INTEGERS)

@@ -179,7 +179,7 @@ def test_C5_every_id_that_either_config_names_ends_a_text(
         ),
         (
             {"eos_token_id": "</s>"},
-            "eos_token_id of model_config is wrong: expected a list of integers from 0 to 2147483647, found '</s>'.",
+            "eos_token_id of model_config is wrong: expected a list of integers from -1 to 2147483647, found '</s>'.",
         ),
         ({"vocab_size": None}, "model_config has no vocab_size."),
     ],

@@ -79,6 +79,33 @@ def test_rotary_buffers_and_a_tied_head_are_passed_over(
     assert set(loaded) == set(target_shapes(tied))
 
 
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_C3_an_index_may_name_what_nobody_reads_and_no_shard_has(
+    form: str, tensors: Tensors, source: ModelSource, target: TargetConfig
+) -> None:
+    """Exporters drop rotary buffers and a tied head, and keep their entries in the index."""
+    tied = dataclasses.replace(target, tie_word_embeddings=True)
+    write_shards(source.path, tensors, form)
+    (index,) = source.path.glob("*.index.json")
+    weight_map = json.loads(index.read_text())["weight_map"]
+    shard = weight_map["lm_head.weight"]
+    buffer = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    held = {name: tensor for name, tensor in tensors.items() if weight_map[name] == shard and name != "lm_head.weight"}
+    save_file(held, source.path / shard) if form == "safetensors" else torch.save(held, source.path / shard)
+    index.write_text(json.dumps({"weight_map": weight_map | {buffer: shard}}))
+
+    assert set(read_target_headers(source, tied).shapes) == set(target_shapes(tied))
+    assert set(load_target_weights(source, tied, torch.float32)) == set(target_shapes(tied))
+    assert "lm_head.weight" in refusal(source, target)
+    # One that is there lies where the index says, read or not
+    other = next(name for name in weight_map.values() if name != shard)
+    index.write_text(json.dumps({"weight_map": weight_map | {buffer: other}}))
+    path = source.path / shard
+    held[buffer] = torch.zeros(4)
+    save_file(held, path) if form == "safetensors" else torch.save(held, path)
+    assert buffer in refusal(source, tied)
+
+
 def refusal(source: ModelSource, target: TargetConfig) -> str:
     with pytest.raises(ConfigError) as caught:
         load_target_weights(source, target, torch.float32)
