@@ -133,6 +133,28 @@ def test_other_shapes_pass_too(shape: Shape, monkeypatch: pytest.MonkeyPatch) ->
     assert run_check(rig, NUMBERS, monkeypatch) == len(patterns(shape.k))
 
 
+@pytest.mark.parametrize("kv_blocks", [24, 30])
+def test_p1_requests_that_give_their_blocks_up_are_no_fault(kv_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool too small for the whole batch: a request that is stopped for another loses its drafts."""
+    rig = make_rig(Shape(layers=4, kv_blocks=kv_blocks))
+    preemptions: list[int] = []
+
+    def noting(*arguments: Any) -> tuple[list[RequestOutput], Judged]:
+        outputs, seen = run_pattern(*arguments)
+        preemptions.extend(output.num_preemptions for output in outputs)
+        return outputs, seen
+
+    monkeypatch.setattr("aot.verify.scripted.run_pattern", noting)
+    assert run_check(rig, NUMBERS, monkeypatch) == len(patterns(3))
+    assert any(preemptions)
+
+
+def test_p1_a_request_that_gave_its_blocks_up_is_still_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = make_rig(Shape(layers=4, kv_blocks=24))
+    with pytest.raises(CompileError, match=r"accepted \(1,\)"):
+        run_check(rig, ForgetsAcceptedKV(NUMBERS, "target_layer.r4x4"), monkeypatch)
+
+
 SCHEDULED = Shape(schedule=KSchedule.of([[1, 2, 3], [3, 4, 1]]), bitwise_across=("requests", "context", "drafts"))
 
 
