@@ -20,7 +20,7 @@ from runtime.bundle.signs import NOT_FINITE, NOTHING
 from runtime.judge import Judged
 from runtime.request import RequestOutput
 from runtime.schedule import KSchedule
-from runtime.scripted import run_pattern, turns
+from runtime.scripted import PatternProposer, run_pattern, turns
 from tests.aot.verify.whole_numbers import WholeNumbers
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
@@ -194,6 +194,27 @@ def test_n1_answers_that_end_with_one_error_are_not_equal(monkeypatch: pytest.Mo
     with pytest.raises(CompileError) as caught:
         run_check(make_rig(), SeesNothingFinite(NUMBERS, "target_verify_head"), monkeypatch)
     assert "finite" in caught.value.expected
+
+
+def test_p1_a_run_without_drafts_proves_nothing_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatternProposer, "_propose", lambda self, sequence, room: [])
+    # Nor does anything say beforehand which passes there must be
+    monkeypatch.setattr("runtime.scripted._must_be_the_turns", lambda *arguments: None)
+    with pytest.raises(CompileError, match="No verify pass") as caught:
+        run_check(make_rig(Shape(layers=4)), NUMBERS, monkeypatch)
+    assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize("reason", ["stop", "error"])
+def test_p1_a_scripted_run_that_ends_for_another_reason_fails(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ending(*arguments: Any) -> tuple[list[RequestOutput], Judged]:
+        outputs, seen = run_pattern(*arguments)
+        return [replace(output, finish_reason=reason) for output in outputs], seen
+
+    monkeypatch.setattr("aot.verify.scripted.run_pattern", ending)
+    with pytest.raises(CompileError, match="Request 0 ends") as caught:
+        run_check(make_rig(Shape(layers=4)), NUMBERS, monkeypatch)
+    assert (caught.value.found, "length" in caught.value.expected) == (repr(reason), True)
 
 
 @pytest.mark.parametrize("layer", range(8))
