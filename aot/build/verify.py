@@ -78,9 +78,10 @@ def check_graphs(manifest: Manifest, compiled: Backend, eager: EagerBackend) -> 
     """
     checked: list[Graph] = []
     problems: list[Eagle3Error] = []
+    met: set[str] = set()
     limit = TOLERANCE[manifest.dtype]
     for graph in manifest.graphs:
-        check, relative = check_graph(graph, manifest, compiled, eager)
+        check, relative = check_graph(graph, manifest, compiled, eager, met=met)
         if relative > limit or not check.tokens_equal:
             problems.append(
                 CompileError(

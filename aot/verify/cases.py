@@ -34,24 +34,30 @@ def head_cases(head: nn.Module, inputs: Sequence[Tensor], generator: torch.Gener
     A prefill's head reads another row as well. A verify head meets every count of right drafts, other ones for each
     request, and passes with fewer drafts than rows where all that follow would be right too. A head that samples meets
     every way in turn, and uniforms in the middle of what its best token has.
+
+    A real model's head takes seconds in eager PyTorch, so its logits are computed once for all cases, if at all.
     """
     if not isinstance(head, TargetHead):
         yield list(inputs)
         return
-    ways = list(_asked(head, inputs, generator))
     if isinstance(head, TargetPrefillHead):
         hidden, last, *rest = inputs
-        for row in (last, torch.div(last, 2, rounding_mode="floor").to(torch.int32)):
-            for asked in ways:
-                yield [hidden, row, *asked, *rest[len(asked) :]]
+        logits = head.logits(hidden[last.long()]) if head.sampled else None
+        other = torch.div(last, 2, rounding_mode="floor").to(torch.int32)
+        for asked in _asked(head, logits, rest, generator):
+            yield [hidden, last, *asked, *rest[len(asked) :]]
+        # It draws as the last row does; that it is read at all is seen at once
+        yield [hidden, other, *rest]
         return
     if isinstance(head, TargetVerifyHead):
         yield list(inputs)
         hidden, tokens, counts, *rest = inputs
+        logits = head.logits(hidden)
+        ways = list(_asked(head, logits, rest, generator))
         drafts = tokens.numel() // counts.numel() - 1
         for turn in range(max(drafts + 2, len(ways))):
             asked = ways[turn % len(ways)]
-            target = chosen(head, hidden, asked)
+            target = head.tokens(logits, None, Asked(*asked) if asked else None)
             place = (turn + torch.arange(counts.numel())) % (drafts + 1)
             # Once all drafts are right and only some of the rows hold one
             all_right = turn == drafts + 1
@@ -87,23 +93,28 @@ def sampling_ways(head: TargetHead, requests: int, rows: int, generator: torch.G
         return
     vocab = head.lm_head.weight.shape[0]
     # A pass of few rows shows little at a time
-    for turn in range(len(WAYS) * (4 if rows < 4 else 1)):
+    for turn in range(len(WAYS) * (2 if rows < 4 else 1)):
         way = torch.tensor([WAYS[(turn + request) % len(WAYS)] for request in range(requests)])
         uniforms = torch.randint(0, 1 << 24, (rows,), generator=generator) * UNIFORM
         top_k = (way[:, 1] * vocab).ceil().to(torch.int32)
         yield [way[:, 0].clone(), top_k, way[:, 2].clone(), way[:, 3].clone(), uniforms]
 
 
-def _asked(head: TargetHead, inputs: Sequence[Tensor], generator: torch.Generator) -> Iterator[list[Tensor]]:
-    """What is asked of sampling, in turn; once nothing, for a head that does not sample."""
-    if not head.sampled:
+def _asked(
+    head: TargetHead, logits: Tensor | None, further: Sequence[Tensor], generator: torch.Generator
+) -> Iterator[list[Tensor]]:
+    """What is asked of sampling, in turn; once nothing, for a head that does not sample.
+
+    Args:
+        logits: of the rows that it chooses for; None for a head that does not sample.
+        further: the inputs that `Asked` begins.
+    """
+    if not head.sampled or logits is None:
         yield []
         return
-    prefill = isinstance(head, TargetPrefillHead)
-    given = Asked(*inputs[2 if prefill else 3 :][: len(Asked._fields)])
+    given = Asked(*further[: len(Asked._fields)])
     yield from sampling_ways(head, given.temperature.numel(), given.uniforms.numel(), generator)
-    hidden = inputs[0][inputs[1].long()] if prefill else inputs[0]
-    yield list(_peaked(head.logits(hidden).float(), given))
+    yield list(_peaked(logits.float(), given))
 
 
 def _peaked(logits: Tensor, given: Asked) -> Asked:

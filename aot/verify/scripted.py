@@ -68,7 +68,7 @@ def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> 
 
     Raises:
         CompileError: a pass accepts another number of drafts than was meant, or leaves other KV, or a pattern's text
-            differs from plain decoding.
+            differs from plain decoding, or no pass had a draft.
     """
     manifest = bundle.manifest
     k = manifest.speculation.num_speculative_tokens
@@ -91,6 +91,13 @@ def check_scripted(bundle: Bundle, seed: int = 0, device: str | None = None) -> 
             reached |= {one.num_accepted for passes in seen.passes.values() for one in passes if one.num_drafts}
             drafts, accepted = drafts + seen.num_drafts, accepted + seen.num_accepted
         passed += reached >= set(pattern)
+    if not passed:
+        raise CompileError(
+            "No verify pass had a scripted draft to accept or to reject, so nothing is known of speculation",
+            expected=f"passes with drafts within max_model_len {manifest.limits.max_model_len}",
+            found="none",
+            repair=f"raise max_model_len to {2 * k + 4} at least; else {REPAIR}",
+        )
     return Scripted(passed, drafts, accepted)
 
 
@@ -129,6 +136,8 @@ def _plain(engine: Engine, requests: Seq[Request]) -> dict[str, Known]:
         raise CompileError(
             f"{miss.where} {miss.what} in plain decoding", expected=miss.expected, found=miss.found, repair=REPAIR
         )
+    for request, output in zip(requests, outputs, strict=True):
+        _must_end_at_its_length(request, output, "plain decoding")
     return {
         output.request_id: Known(output.prompt_token_ids + output.token_ids, judge.seen.kv[output.request_id])
         for output in outputs
@@ -178,3 +187,15 @@ def _must_be_right(
                 found=f"{got[at : at + 4]}",
                 repair=REPAIR,
             )
+        _must_end_at_its_length(request, output, f"scripted drafts that accept {pattern}")
+
+
+def _must_end_at_its_length(request: Request, output: RequestOutput, decoding: str) -> None:
+    """Raises CompileError where anything else ended a request, which no token can do: it ignores them."""
+    if output.finish_reason != "length" or output.error is not None:
+        raise CompileError(
+            f"Request {request.request_id} ends otherwise than at its length in {decoding}",
+            expected="the finish reason 'length'",
+            found=repr(output.finish_reason) if output.error is None else output.error.sentence(),
+            repair=REPAIR,
+        )

@@ -63,6 +63,12 @@ def test_p1_right_graphs_pass_and_say_what_was_accepted(shape: Shape) -> None:
     assert all(judges.scripted.num_accepted_tokens_per_pos)
 
 
+def test_p1_a_pool_in_which_requests_give_their_blocks_up_is_no_fault() -> None:
+    results, judges = checked(replace(SHAPE, kv_blocks=24))
+    assert [(result.same, result.misses) for result in results] == [(True, {})] * 6
+    assert 0 < judges.scripted.num_accepted_tokens < judges.scripted.num_draft_tokens
+
+
 @pytest.mark.parametrize("shape", [SHAPE, FUSED, SAMPLED], ids=["separate", "fused", "drawing"])
 def test_p1_graphs_that_never_accept_fail_with_the_right_text(shape: Shape) -> None:
     results, judges = checked(shape, doctors.never_accepts, HEAD)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from aot.models.llama import TargetHead
 from aot.verify.eager import EagerBackend
 from aot.verify.graphs import TOLERANCE, check_graph, integer_inputs
 from runtime.backends import Run
@@ -208,6 +209,28 @@ def test_a_prefill_bucket_may_fill_or_pass_the_context(tokens: int, context: int
     assert len(set(inputs["slot_mapping"][fits].tolist())) == int(fits.sum())
     check, relative = check_graph(graph, rig.manifest, rig.backend, rig.backend)
     assert (check.tokens_equal, relative) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "verify", "prefill"), [(Shape(), 16, 8), (Shape(sampled=True), 24, 32)], ids=["greedy", "drawing"]
+)
+def test_p1_a_head_is_computed_few_times_and_once_more_in_each_further_context(
+    shape: Shape, verify: int, prefill: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real model's head takes seconds in eager PyTorch. Counted on both sides, the inputs' own one too."""
+    rig, computed, met = make_rig(shape), [0], set[str]()
+    logits = TargetHead.logits
+
+    def counted(self: TargetHead, *arguments: Tensor) -> Tensor:
+        computed[0] += 1
+        return logits(self, *arguments)
+
+    monkeypatch.setattr(TargetHead, "logits", counted)
+    for kind, most in (("target_verify.r4", verify), ("target_prefill.t16", prefill)):
+        for context, limit in ((32, most), (64, 2)):
+            computed[0] = 0
+            check_graph(graph_named(rig, f"{kind}.c{context}"), rig.manifest, rig.backend, rig.backend, met=met)
+            assert 0 < computed[0] <= limit, (kind, context, computed)
 
 
 # Fused drafts

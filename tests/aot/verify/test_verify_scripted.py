@@ -20,7 +20,7 @@ from runtime.bundle.signs import NOT_FINITE, NOTHING
 from runtime.judge import Judged
 from runtime.request import RequestOutput
 from runtime.schedule import KSchedule
-from runtime.scripted import run_pattern, turns
+from runtime.scripted import PatternProposer, run_pattern, turns
 from tests.aot.verify.whole_numbers import WholeNumbers
 from tests.runtime.loop.rig import Rig, Shape, make_rig
 
@@ -133,6 +133,28 @@ def test_other_shapes_pass_too(shape: Shape, monkeypatch: pytest.MonkeyPatch) ->
     assert run_check(rig, NUMBERS, monkeypatch) == len(patterns(shape.k))
 
 
+@pytest.mark.parametrize("kv_blocks", [24, 30])
+def test_p1_requests_that_give_their_blocks_up_are_no_fault(kv_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool too small for the whole batch: a request that is stopped for another loses its drafts."""
+    rig = make_rig(Shape(layers=4, kv_blocks=kv_blocks))
+    preemptions: list[int] = []
+
+    def noting(*arguments: Any) -> tuple[list[RequestOutput], Judged]:
+        outputs, seen = run_pattern(*arguments)
+        preemptions.extend(output.num_preemptions for output in outputs)
+        return outputs, seen
+
+    monkeypatch.setattr("aot.verify.scripted.run_pattern", noting)
+    assert run_check(rig, NUMBERS, monkeypatch) == len(patterns(3))
+    assert any(preemptions)
+
+
+def test_p1_a_request_that_gave_its_blocks_up_is_still_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = make_rig(Shape(layers=4, kv_blocks=24))
+    with pytest.raises(CompileError, match=r"accepted \(1,\)"):
+        run_check(rig, ForgetsAcceptedKV(NUMBERS, "target_layer.r4x4"), monkeypatch)
+
+
 SCHEDULED = Shape(schedule=KSchedule.of([[1, 2, 3], [3, 4, 1]]), bitwise_across=("requests", "context", "drafts"))
 
 
@@ -172,6 +194,27 @@ def test_n1_answers_that_end_with_one_error_are_not_equal(monkeypatch: pytest.Mo
     with pytest.raises(CompileError) as caught:
         run_check(make_rig(), SeesNothingFinite(NUMBERS, "target_verify_head"), monkeypatch)
     assert "finite" in caught.value.expected
+
+
+def test_p1_a_run_without_drafts_proves_nothing_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatternProposer, "_propose", lambda self, sequence, room: [])
+    # Nor does anything say beforehand which passes there must be
+    monkeypatch.setattr("runtime.scripted._must_be_the_turns", lambda *arguments: None)
+    with pytest.raises(CompileError, match="No verify pass") as caught:
+        run_check(make_rig(Shape(layers=4)), NUMBERS, monkeypatch)
+    assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize("reason", ["stop", "error"])
+def test_p1_a_scripted_run_that_ends_for_another_reason_fails(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ending(*arguments: Any) -> tuple[list[RequestOutput], Judged]:
+        outputs, seen = run_pattern(*arguments)
+        return [replace(output, finish_reason=reason) for output in outputs], seen
+
+    monkeypatch.setattr("aot.verify.scripted.run_pattern", ending)
+    with pytest.raises(CompileError, match="Request 0 ends") as caught:
+        run_check(make_rig(Shape(layers=4)), NUMBERS, monkeypatch)
+    assert (caught.value.found, "length" in caught.value.expected) == (repr(reason), True)
 
 
 @pytest.mark.parametrize("layer", range(8))
