@@ -30,7 +30,7 @@ def _(rows: Tensor, columns: Tensor) -> Tensor:
 
 @torch.library.custom_op("eagle3::linear_f32", mutates_args=(), schema="(Tensor rows, Tensor weight) -> Tensor")
 def _linear_f32(rows: Tensor, weight: Tensor) -> Tensor:
-    return _mm_f32(rows, weight.t())
+    return _mm_f32(rows, weight.t())  # type: ignore[no-any-return]
 
 
 @_linear_f32.register_fake
