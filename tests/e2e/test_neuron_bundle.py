@@ -270,7 +270,7 @@ def test_a_wrong_check_graph_fails_the_build(
     from aot.build.verify_lowered import check_reduced
     from aot.cache import Cache
     from aot.config import load_config
-    from aot.seal import seal
+    from aot.seal import SEAL, seal
     from runtime.bundle.errors import CompileError
 
     lowered(True)
@@ -290,6 +290,7 @@ def test_a_wrong_check_graph_fails_the_build(
     # row finite?) is turned round with it
     assert b"GT" in data
     file.write_bytes(data.replace(b"GT", b"LE"))
+    (copy.entry(verify.key) / SEAL).unlink()
     seal(copy.entry(verify.key), verify.key)
     with pytest.raises(CompileError, match=r"Graph target_verify\.r2\.c48 was lowered to something"):
         check_reduced(plan, backend, copy)
