@@ -173,12 +173,25 @@ def check_output(output: Path) -> None:
             found=inside.name,
             repair=repair,
         )
+    check_replaceable(output, f"give --output a folder inside the mounted one, for example {output / 'bundle'}", repair)
+
+
+def check_replaceable(output: Path, off_the_mount: str, repair: str) -> None:
+    """Refuse a folder that no rename can replace, before anything is compiled for it.
+
+    Args:
+        off_the_mount: the repair where a mount point is in the way.
+        repair: that where the folder is another user's.
+
+    Raises:
+        UsageError: it is a mount point, or another user's.
+    """
     if mount := _mount_in(output):
         raise UsageError(
             f"The folder {output} cannot be replaced by the new bundle",
             expected="a folder of the file system around it",
             found=f"a mount point at {mount}",
-            repair=f"give --output a folder inside the mounted one, for example {output / 'bundle'}",
+            repair=off_the_mount,
         )
     if _of_another_user(output):
         raise UsageError(

@@ -21,6 +21,7 @@ from aot.backends.neuron.neff import RECORD, NeffJob, NeffResult, command_record
 from aot.backends.neuron.neffs import TIMEOUT, compile_neffs
 from aot.build.assemble import (
     BUILD_RECORD,
+    check_replaceable,
     list_files,
     log_folder,
     publish,
@@ -69,7 +70,7 @@ def finish_bundle(
 
     Raises:
         IntegrityError or an ErrorGroup of them: the bundle is damaged.
-        UsageError: it is no Neuron bundle, or it is a symbolic link.
+        UsageError: it is no Neuron bundle, a symbolic link, or a folder that no rename can replace.
         ErrorGroup of CompileError: graphs failed; the bundle is as it was, the others are in the cache.
     """
     if bundle.is_symlink():
@@ -80,17 +81,14 @@ def finish_bundle(
             repair=f"give --bundle {bundle.resolve()}",
         )
     bundle = bundle.absolute()
+    manifest = _finishable(bundle)
+    if not lacking(manifest, compiler):
+        return Finished(manifest, ())
+    elsewhere = "copy the bundle into a folder of yours that is no mount point, and finish it there"
+    check_replaceable(bundle, elsewhere, elsewhere)
     with turn(bundle, lambda: reporter.say(f"Waiting for another build of {bundle}")) as held:
-        manifest = read_manifest(bundle)
-        if manifest.requires.backend != BACKEND:
-            raise UsageError(
-                f"{bundle.name} is no Neuron bundle",
-                expected=f"a bundle of the backend {BACKEND}",
-                found=manifest.requires.backend,
-                repair="finish is for Neuron bundles only; others are finished when they are built",
-            )
-        if problems := file_problems(bundle, manifest):
-            raise ErrorGroup(f"The bundle {bundle.name} is damaged", problems)
+        # Another build may have been at it meanwhile
+        manifest = _finishable(bundle)
         if not lacking(manifest, compiler):
             return Finished(manifest, ())
         staging = held.new_staging()
@@ -106,6 +104,21 @@ def finish_bundle(
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     return Finished(sealed, finished.results)
+
+
+def _finishable(bundle: Path) -> Manifest:
+    """The manifest of the whole Neuron bundle in folder `bundle`; raises as `finish_bundle` does."""
+    manifest = read_manifest(bundle)
+    if manifest.requires.backend != BACKEND:
+        raise UsageError(
+            f"{bundle.name} is no Neuron bundle",
+            expected=f"a bundle of the backend {BACKEND}",
+            found=manifest.requires.backend,
+            repair="finish is for Neuron bundles only; others are finished when they are built",
+        )
+    if problems := file_problems(bundle, manifest):
+        raise ErrorGroup(f"The bundle {bundle.name} is damaged", problems)
+    return manifest
 
 
 def compile_staged(

@@ -151,6 +151,21 @@ def test_every_graph_gets_a_neff_that_the_manifest_describes(bundle: Path, finis
     assert {file.name for file in bundle.parent.iterdir()} == {"toy", "toy.logs"}
 
 
+def test_m3_a_mounted_bundle_is_told_before_anything_compiles(
+    bundle: Path, finish: Finish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("aot.build.assemble._mount_in", lambda output: str(output))
+        with pytest.raises(UsageError) as caught:
+            finish()
+    assert "mount point" in caught.value.found
+    assert read_manifest(bundle).state == "lowered"
+    finish()
+    # One that lacks nothing need not be replaced
+    monkeypatch.setattr("aot.build.assemble._mount_in", lambda output: str(output))
+    assert finish().results == ()
+
+
 def test_a_stand_ins_work_is_marked(finish: Finish) -> None:
     manifest = finish().manifest
     assert manifest.toolchain == {
