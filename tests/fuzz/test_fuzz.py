@@ -17,7 +17,7 @@ import pytest
 from tests.fuzz.forking import ALLOWED, Ended, word_for
 
 ROOT = Path(__file__).parents[2]
-CASES = {"manifest": 1600, "files": 800, "config": 1400, "checkpoint": 1000, "http": 400, "cache": 400}
+CASES = {"manifest": 1600, "files": 800, "config": 1500, "checkpoint": 1100, "http": 200, "cache": 400}
 PARTS = 2
 
 

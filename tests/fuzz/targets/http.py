@@ -49,7 +49,7 @@ ALWAYS = ("model", "prompt", "messages")
 _ODD = ("chunked", "length", "method", "header", "bytes", "path", "many", "trailer")
 FRAMINGS = ("plain", "plain", "plain", *_ODD)
 # Seconds after which a client that has sent all it has closes its half
-PATIENCE = 0.5
+PATIENCE = 2.0
 GOOD = {"model": "toy", "prompt": "the cat", "max_tokens": 8, "temperature": 0}
 
 
@@ -144,13 +144,13 @@ def framed(rng: random.Random, path: str, body: bytes, way: str) -> tuple[bytes,
     return spoil_bytes(rng, made) if way == "bytes" else (made, way)
 
 
-def exchange(address: tuple[str, int], data: bytes, seconds: float) -> bytes:
+def exchange(address: tuple[str, int], data: bytes, seconds: float, patience: float = PATIENCE) -> bytes:
     """Send `data` and read until the server is done; where it waits for more, say that no more comes."""
     got = b""
     with socket.create_connection(address, timeout=seconds) as one:
         try:
             one.sendall(data)
-            one.settimeout(PATIENCE)
+            one.settimeout(patience)
             for _ in range(2):
                 try:
                     while part := one.recv(65536):
@@ -167,7 +167,7 @@ def exchange(address: tuple[str, int], data: bytes, seconds: float) -> bytes:
 def post(address: tuple[str, int], path: str, body: dict[str, Any]) -> str:
     """The text of a completion."""
     data, _ = framed(random.Random(0), path, json.dumps(body).encode(), "plain")
-    answer = exchange(address, data, 20.0)
+    answer = exchange(address, data, 20.0, patience=20.0)
     _, _, payload = answer.partition(b"\r\n\r\n")
     try:
         return repr(json.loads(payload)["choices"][0]["text"])
