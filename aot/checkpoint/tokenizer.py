@@ -22,7 +22,7 @@ from aot.checkpoint.gguf_header import read_gguf_header
 from aot.checkpoint.source import ModelSource
 from aot.checkpoint.target import read_target_config
 from runtime.bundle.errors import ConfigError, HostError
-from runtime.text.library import asked
+from runtime.bundle.panics import asked
 
 # Files of tokenizers that are not yet in tokenizer.json's form.
 _SLOW_FILES = ("tokenizer.model", "vocab.json", "vocab.txt")

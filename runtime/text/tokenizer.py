@@ -13,8 +13,8 @@ from typing import ParamSpec, TypeVar
 import tokenizers
 
 from runtime.bundle.errors import IntegrityError, UsageError
+from runtime.bundle.panics import LibraryError, asked
 from runtime.text.bound import TokenBound
-from runtime.text.library import LibraryError, asked
 from runtime.text.template import ChatTemplate, Message
 
 TOKENIZER, INFO, TEMPLATE = "tokenizer.json", "tokenizer_info.json", "chat_template.jinja"

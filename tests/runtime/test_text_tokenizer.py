@@ -10,8 +10,8 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from runtime.bundle.errors import IntegrityError, UsageError
+from runtime.bundle.panics import asked
 from runtime.text import Tokenizer, has_tokenizer
-from runtime.text.library import asked
 
 INFO = {
     "bos_token": "<s>",
