@@ -38,13 +38,18 @@ def usable_cores(root: Path = ROOT) -> Cores:
     return min((*quotas, Cores(affinity, "affinity", f"an affinity of {affinity} cores")), key=lambda each: each.count)
 
 
+def asked_threads() -> str:
+    """What OMP_NUM_THREADS says, "" for nothing; of a list, which has one for each level of nesting, the outermost."""
+    return os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+
+
 def compute_threads(root: Path = ROOT) -> Cores:
     """What OMP_NUM_THREADS leaves of the usable cores to compute threads.
 
     A number there that the quota and the machine's whole cores give too is theirs, as `bound_threads` puts it there.
     """
     cores = usable_cores(root)
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one for each level of nesting
+    asked = asked_threads()
     if asked.isdigit() and 0 < int(asked) < cores.count:
         if cores.bound == "quota" and int(asked) == whole_cores(root):
             return Cores(int(asked), "quota", f"{cores.why}, one thread for each of {asked} whole cores")

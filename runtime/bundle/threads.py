@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runtime.bundle.cores import ROOT, compute_threads, whole_cores
+from runtime.bundle.cores import ROOT, asked_threads, compute_threads, whole_cores
 
 SPIN_COUNT = "3000"
 
@@ -31,7 +31,7 @@ def bound_threads(root: Path = ROOT) -> None:
     nothing is below the affinity, torch decides.
     """
     threads = compute_threads(root)
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    asked = asked_threads()
     if threads.bound == "environment" or asked == str(threads.count):
         return
     if threads.bound == "quota":
